@@ -16,6 +16,7 @@ from support.vectors import load_yaml
 from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from tidelog.replication.aux_state import AuxState, tiered_start
 from tidelog.replication.fetch_state import State
+from tidelog.replication.leader_end_point import RemoteLeader
 from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -145,7 +146,7 @@ class Follower:
         self.tier = tier
         self.fetcher = ReplicaFetcher(
             "test",
-            self.channel,
+            RemoteLeader(self.channel, ME),
             FetcherContext(
                 config=self.path.config,
                 clock=self.path.clock,

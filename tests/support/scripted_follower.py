@@ -10,6 +10,7 @@ from sim.loop import simulate
 from support.data_path import CountingRng, DataPath, topic_id
 from support.leader_channel import LeaderChannel, ScriptedLeader
 from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
+from tidelog.replication.leader_end_point import RemoteLeader
 from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
 from tidelog_protocol.messages.data import FetchResponse
 from tidelog_protocol.records import Record, build_batch
@@ -62,7 +63,7 @@ class Follower:
         channel: Any = self.channel
         self.fetcher = ReplicaFetcher(
             "test",
-            channel,
+            RemoteLeader(channel, ME),
             FetcherContext(
                 config=self.path.config,
                 clock=self.path.clock,

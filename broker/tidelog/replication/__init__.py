@@ -21,7 +21,7 @@ fetcher_manager.py    which leader each partition follows: from the image to fet
 replica_fetcher.py    a follower's loop; fetcher_session.py its side of an incremental Fetch
 fetch_state.py        states of one followed partition and their transitions: pure
 truncation.py         where its log is truncated, and where it continues: pure
-leader_questions.py   requests to the leader beside fetches
+leader_end_point.py   requests to the leader
 starts.py             where it continues if the leader lacks its offset
 aux_state.py          how it starts if the leader has its offset only remotely
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.network.peers import PeerError
 from tidelog.replication.fetch_state import Event, State
+from tidelog.replication.leader_end_point import offset_at
 from tidelog.replication.partition import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog.replication.fetch_state import FetchState
-    from tidelog.replication.leader_questions import LeaderQuestions
+    from tidelog.replication.leader_end_point import LeaderEndPoint
     from tidelog.replication.starts import Following
     from tidelog_storage.types import OffsetAndEpoch
 
@@ -73,14 +74,14 @@ class AuxStateBuilder:
     def __init__(
         self,
         following: Following,
-        questions: LeaderQuestions,
+        leader: LeaderEndPoint,
         aux_state_of: AuxStateOf | None,
         from_last_tiered: Callable[[], bool],
     ) -> None:
         """`aux_state_of` is that of the remote tier, None without one; `from_last_tiered` as in
         `starts.py`."""
         self._following = following
-        self._questions = questions
+        self._leader = leader
         self._aux_state_of = aux_state_of
         self._from_last_tiered = from_last_tiered
 
@@ -102,13 +103,13 @@ class AuxStateBuilder:
         return self._following.is_current(state) and state.state is State.BUILDING_REMOTE_LOG_AUX
 
     async def _build(self, state: FetchState) -> None:
-        questions = self._questions
+        leader = self._leader
         log = state.partition.log
-        earliest_local = await questions.offset(state, EARLIEST_LOCAL_TIMESTAMP)
-        log_start = (await questions.offset(state, EARLIEST_TIMESTAMP)).offset
+        earliest_local = await offset_at(leader, state, EARLIEST_LOCAL_TIMESTAMP)
+        log_start = (await offset_at(leader, state, EARLIEST_TIMESTAMP)).offset
         pending = None
         if log.log_end_offset == 0 and self._from_last_tiered():
-            pending = await questions.offset(state, EARLIEST_PENDING_UPLOAD_TIMESTAMP)
+            pending = await offset_at(leader, state, EARLIEST_PENDING_UPLOAD_TIMESTAMP)
         start = tiered_start(earliest_local, log_start, pending)
         if start is None:
             self._fail(state, ErrorCode.OFFSET_NOT_AVAILABLE.name)
@@ -131,7 +132,7 @@ class AuxStateBuilder:
             raise PeerError(f"the leader epoch of offset {start.offset} is not known")
         if start.leader_epoch == 0:
             return 0
-        end = await self._questions.end_of_epoch(state, start.leader_epoch - 1)
+        end = await self._leader.end_of_epoch(state, start.leader_epoch - 1)
         return end.leader_epoch if end.offset > start.offset - 1 else start.leader_epoch
 
     def _begin(self, state: FetchState, offset: int, log_start: int, aux: AuxState | None) -> bool:

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.replication.leader_end_point import RemoteLeader
 from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
 from tidelog_protocol.errors import ErrorCode
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.network.peers import PeerChannel
-    from tidelog.replication.leader_questions import LeaderEndPoint
+    from tidelog.replication.leader_end_point import LeaderEndPoint
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Rng
 
@@ -135,7 +136,7 @@ class FetcherManager:
         _log.info("following broker %d at %s:%d", source.leader, source.host, source.port)
         return self._make_fetcher(
             f"{self._config.node_id}-{source.leader}-{source.fetcher_id}",
-            self._new_channel(source.host, source.port),
+            RemoteLeader(self._new_channel(source.host, source.port), self._config.node_id),
             FetcherContext(
                 config=self._config,
                 clock=self._replicas.clock,

@@ -1,10 +1,10 @@
 """The leader of a future replica: the current replica on the same broker, without a socket.
 
 A `ReplicaFetcher` copies a replica that moves to another log directory, so that the same rules
-truncate it, restart it and build it from the remote tier. This is the fetcher's channel: it answers
-Fetch, ListOffsets and OffsetForLeaderEpoch from this broker's replicas, leaders and followers. It
-copies one partition at a time, in the order of the requests, like Kafka's LocalLeaderEndPoint, and
-reports one that is caught up to `log_dir_moves.py`.
+truncate it, restart it and build it from the remote tier. This is the fetcher's end point: it
+answers from this broker's replicas, leaders and followers. It copies one partition at a time, in
+the order of the requests, like Kafka's LocalLeaderEndPoint, and reports one that is caught up to
+`log_dir_moves.py`.
 """
 
 from __future__ import annotations
@@ -12,28 +12,26 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tidelog.network.peers import PeerError
 from tidelog.replication.fetch_sessions import INITIAL_EPOCH, FetchedPartition
+from tidelog.replication.leader_end_point import key_of
 from tidelog.replication.reads import LOG_END, FetchParams
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.data import (
-    FetchRequest,
-    FetchResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
+from tidelog_protocol.messages.data import FetchResponse, ListOffsetsResponse
 from tidelog_storage.types import OffsetAndTimestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Any
 
+    from tidelog.replication.fetch_state import FetchState
     from tidelog.replication.fetcher_session import Key
     from tidelog.replication.partition import Partition
     from tidelog.replication.reads import ReadResult
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Clock
+    from tidelog_protocol.messages.data import FetchRequest
+    from tidelog_storage.types import OffsetAndEpoch
 
 __all__ = ["FUTURE_REPLICA_ID", "LocalLeader", "MovePace"]
 
@@ -44,8 +42,7 @@ _LOOK_S_MAX = 1.0  # between checks of a quota that may have been raised
 _WAIT_S_MIN = 0.001
 
 _FetchTopic = FetchResponse.FetchableTopicResponse
-_OffsetsTopic = ListOffsetsResponse.ListOffsetsTopicResponse
-_EpochsTopic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+_Offset = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
 
 
 class MovePace:
@@ -79,7 +76,7 @@ class MovePace:
 
 
 class LocalLeader:
-    """One fetcher's channel. Invariant: `_asked` has the requests of its fetch session, oldest
+    """One fetcher's end point. Invariant: `_asked` has the requests of its fetch session, oldest
     first."""
 
     def __init__(
@@ -97,21 +94,13 @@ class LocalLeader:
         self._asked: dict[Key, FetchedPartition] = {}
         self._busy_since: float | None = None
 
-    async def ask(self, request: Any) -> Any:
-        """Answer a fetcher's request to its leader."""
-        if isinstance(request, FetchRequest):
-            return await self._fetch(request)
-        if isinstance(request, ListOffsetsRequest):
-            return self._list_offsets(request)
-        assert isinstance(request, OffsetForLeaderEpochRequest)
-        return self._ends_of_epochs(request)
-
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
     # ---- Fetch --------------------------------------------------------------------------------
 
-    async def _fetch(self, request: FetchRequest) -> FetchResponse:
+    async def fetch(self, request: FetchRequest) -> FetchResponse:
+        """Copy some of the first partition of the session, or report that it has caught up."""
         self._note(request)
         key, asked = next(iter(self._asked.items()))
         partition = self._current(asked)
@@ -168,68 +157,36 @@ class LocalLeader:
         await self._pace.wait()
         self._busy_since = self._clock.monotonic()
 
-    # ---- other questions ----------------------------------------------------------------------
+    # ---- other requests -----------------------------------------------------------------------
 
-    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        def answer(name: str, asked: Any) -> _OffsetsTopic.ListOffsetsPartitionResponse:
-            found = self._offset(name, asked)
-            if not isinstance(found, OffsetAndTimestamp):
-                return _OffsetsTopic.ListOffsetsPartitionResponse(
-                    partition_index=asked.partition_index, error_code=found
-                )
-            return _OffsetsTopic.ListOffsetsPartitionResponse(
-                partition_index=asked.partition_index,
-                offset=found.offset,
-                leader_epoch=found.leader_epoch,
-            )
+    async def list_offsets(self, states: Sequence[FetchState], timestamp: int) -> dict[Key, Any]:
+        """See `LeaderEndPoint`."""
+        return {key_of(state): self._offset(state, timestamp) for state in states}
 
-        return ListOffsetsResponse(
-            topics=[
-                _OffsetsTopic(
-                    name=topic.name,
-                    partitions=[answer(topic.name, one) for one in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
-
-    def _offset(self, name: str, asked: Any) -> OffsetAndTimestamp | ErrorCode:
-        partition = self._replicas.partition(name, asked.partition_index)
+    def _offset(self, state: FetchState, timestamp: int) -> _Offset:
+        partition = self._replicas.partition(*state.partition.topic_partition)
         if isinstance(partition, ErrorCode):
-            return partition
+            return _Offset(error_code=partition)
         found = partition.offset_for(
-            asked.timestamp,
+            timestamp,
             isolation=LOG_END,
-            current_leader_epoch=asked.current_leader_epoch,
+            current_leader_epoch=state.leader_epoch,
             leader_only=False,
         )
-        assert isinstance(found, OffsetAndTimestamp | ErrorCode)  # never a search by timestamp
-        return found
+        if isinstance(found, ErrorCode):
+            return _Offset(error_code=found)
+        assert isinstance(found, OffsetAndTimestamp)  # never a search by timestamp
+        return _Offset(offset=found.offset, leader_epoch=found.leader_epoch)
 
-    def _ends_of_epochs(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-        def answer(name: str, asked: Any) -> _EpochsTopic.EpochEndOffset:
-            partition = self._replicas.partition(name, asked.partition)
-            if not isinstance(partition, ErrorCode):
-                error = partition.leader_error(asked.current_leader_epoch, leader_only=False)
-                if error is None:
-                    end = partition.log.end_offset_for_epoch(asked.leader_epoch)
-                    return _EpochsTopic.EpochEndOffset(
-                        partition=asked.partition,
-                        leader_epoch=end.leader_epoch,
-                        end_offset=end.offset,
-                    )
-                partition = error
-            return _EpochsTopic.EpochEndOffset(partition=asked.partition, error_code=partition)
-
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                _EpochsTopic(
-                    topic=topic.topic,
-                    partitions=[answer(topic.topic, one) for one in topic.partitions],
-                )
-                for topic in request.topics
-            ]
-        )
+    async def end_of_epoch(self, state: FetchState, leader_epoch: int) -> OffsetAndEpoch:
+        """See `LeaderEndPoint`."""
+        partition = self._replicas.partition(*state.partition.topic_partition)
+        if isinstance(partition, ErrorCode):
+            raise PeerError(partition.name)
+        error = partition.leader_error(state.leader_epoch, leader_only=False)
+        if error is not None:
+            raise PeerError(error.name)
+        return partition.log.end_offset_for_epoch(leader_epoch)
 
 
 def _fetched(asked: FetchedPartition, result: ReadResult) -> _FetchTopic.PartitionData:

@@ -23,12 +23,13 @@ from tidelog.network.peers import PeerError
 from tidelog.replication.aux_state import AuxStateBuilder
 from tidelog.replication.fetch_state import Backoff, Event, FetchState, State, event_of
 from tidelog.replication.fetcher_session import Asked, FetcherSession
-from tidelog.replication.leader_questions import LeaderQuestions, error_name, key_of
+from tidelog.replication.leader_end_point import error_name, key_of
+from tidelog.replication.partition import LATEST_TIMESTAMP
 from tidelog.replication.starts import StartFinder
 from tidelog.replication.truncation import batch_boundary, follower_truncation
 from tidelog_protocol.batch import read_header
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
+from tidelog_protocol.messages.data import FetchRequest
 from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import OffsetAndEpoch, StorageError
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetcher_session import Key
-    from tidelog.replication.leader_questions import LeaderEndPoint
+    from tidelog.replication.leader_end_point import LeaderEndPoint
     from tidelog.replication.partition import Partition
     from tidelog.seams import Clock, Rng
     from tidelog_storage.types import TopicPartition
@@ -80,10 +81,10 @@ class ReplicaFetcher:
     """Follows some partitions of one leader. Invariant: every state in `_states` is current;
     answers for another one are dropped."""
 
-    def __init__(self, name: str, channel: LeaderEndPoint, broker: FetcherContext) -> None:
-        """It owns and closes `channel`."""
+    def __init__(self, name: str, leader: LeaderEndPoint, broker: FetcherContext) -> None:
+        """It owns and closes `leader`."""
         self.name = name
-        self._channel = channel
+        self._leader = leader
         self._broker = broker
         self._config = config = broker.config
         self._node_id = config.node_id
@@ -99,10 +100,9 @@ class ReplicaFetcher:
         self._work = asyncio.Event()
         self._is_fetching = False
         self._fetch_count = 0
-        questions = LeaderQuestions(channel, config.node_id)
-        self._starts = StartFinder(self, questions, broker.from_last_tiered)
+        self._starts = StartFinder(self, leader, broker.from_last_tiered)
         self._aux_states = AuxStateBuilder(
-            self, questions, broker.aux_state_of, broker.from_last_tiered
+            self, leader, broker.aux_state_of, broker.from_last_tiered
         )
         self._finding: asyncio.Task[None] | None = None
         self._building: dict[FetchState, asyncio.Task[None]] = {}
@@ -153,7 +153,7 @@ class ReplicaFetcher:
         for state in self._states.values():
             self._drop(state)
         self._states.clear()
-        self._channel.close()
+        self._leader.close()
 
     async def stopped(self) -> None:
         """Return when all tasks have ended."""
@@ -187,7 +187,7 @@ class ReplicaFetcher:
         it."""
         ended = self._fetch_count
         try:
-            await self._channel.ask(ListOffsetsRequest(replica_id=self._node_id, topics=[]))
+            await self._leader.list_offsets([], LATEST_TIMESTAMP)
         except PeerError:
             return  # then the fetch has failed as well
         finally:
@@ -274,7 +274,7 @@ class ReplicaFetcher:
         self._is_fetching = True
         self._fetch_count += 1
         try:
-            response = await self._channel.ask(request)
+            response = await self._leader.fetch(request)
         finally:
             self._is_fetching = False
         if response.error_code:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidelog.network.peers import PeerError
 from tidelog.replication.fetch_state import Event, State, event_of
-from tidelog.replication.leader_questions import error_name, key_of
+from tidelog.replication.leader_end_point import error_name, key_of
 from tidelog.replication.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tidelog.replication.truncation import start_offset
 from tidelog_protocol.errors import ErrorCode
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tidelog.replication.fetch_state import FetchState
     from tidelog.replication.fetcher_session import Key
-    from tidelog.replication.leader_questions import LeaderQuestions
+    from tidelog.replication.leader_end_point import LeaderEndPoint
 
 __all__ = ["Following", "StartFinder"]
 
@@ -64,21 +64,21 @@ class StartFinder:
     def __init__(
         self,
         following: Following,
-        questions: LeaderQuestions,
+        leader: LeaderEndPoint,
         from_last_tiered: Callable[[], bool],
     ) -> None:
         """`from_last_tiered` returns the current follower.fetch.last.tiered.offset.enable."""
         self._following = following
-        self._questions = questions
+        self._leader = leader
         self._from_last_tiered = from_last_tiered
 
     async def find(self, lost: list[FetchState]) -> None:
         """Run one round for all of `lost`."""
         try:
-            ends = await self._questions.list_offsets(lost, LATEST_TIMESTAMP)
+            ends = await self._leader.list_offsets(lost, LATEST_TIMESTAMP)
             undecided = [state for state in lost if not self._go_on(state, ends, None)]
             if undecided:
-                starts = await self._questions.list_offsets(undecided, EARLIEST_TIMESTAMP)
+                starts = await self._leader.list_offsets(undecided, EARLIEST_TIMESTAMP)
                 for state in undecided:
                     self._go_on(state, ends, starts)
         except PeerError as error:

@@ -1,6 +1,7 @@
-"""A follower's requests to its leader beside fetches: the ends of logs and leader epochs.
+"""A follower's requests to its leader: fetches, and the ends of logs and leader epochs.
 
-They use the fetcher's own channel. `starts.py` and `aux_state.py` call them.
+`replica_fetcher.py`, `starts.py` and `aux_state.py` use an end point: `RemoteLeader` for another
+broker, `local_leader.py` for a replica that moves on this one. Kafka: LeaderEndPoint.
 """
 
 from __future__ import annotations
@@ -15,18 +16,27 @@ from tidelog_storage.types import OffsetAndEpoch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tidelog.network.peers import PeerChannel
     from tidelog.replication.fetch_state import FetchState
     from tidelog.replication.fetcher_session import Key
+    from tidelog_protocol.messages.data import FetchRequest
 
-__all__ = ["LeaderEndPoint", "LeaderQuestions", "error_name", "key_of"]
+__all__ = ["LeaderEndPoint", "RemoteLeader", "error_name", "key_of", "offset_at"]
 
 
 class LeaderEndPoint(Protocol):
-    """A fetcher's connection to its leader: a `PeerChannel` to another broker, or a
-    `LocalLeader`."""
+    """A leader's answers; PeerError if there is none."""
 
-    async def ask(self, request_message: Any, /) -> Any:
-        """Send a request and return the response; PeerError if there is none."""
+    async def fetch(self, request: FetchRequest, /) -> Any:
+        """Return the response to a Fetch."""
+        ...
+
+    async def list_offsets(self, states: Sequence[FetchState], timestamp: int, /) -> dict[Key, Any]:
+        """Return where the leader's logs begin or end, by a special timestamp; answers by key."""
+        ...
+
+    async def end_of_epoch(self, state: FetchState, leader_epoch: int, /) -> OffsetAndEpoch:
+        """Return where a leader epoch ends in the leader's log. PeerError also for an error."""
         ...
 
     def close(self) -> None:
@@ -34,15 +44,24 @@ class LeaderEndPoint(Protocol):
         ...
 
 
-class LeaderQuestions:
-    """Requests to one leader; PeerError if there is no answer."""
+class RemoteLeader:
+    """A leader on another broker."""
 
-    def __init__(self, channel: LeaderEndPoint, node_id: int) -> None:
+    def __init__(self, channel: PeerChannel, node_id: int) -> None:
+        """It owns and closes `channel`; `node_id` is this broker's."""
         self._channel = channel
         self._node_id = node_id
 
+    async def fetch(self, request: FetchRequest) -> Any:
+        """See `LeaderEndPoint`."""
+        return await self._channel.ask(request)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
     async def list_offsets(self, states: Sequence[FetchState], timestamp: int) -> dict[Key, Any]:
-        """Return where the leader's logs begin or end, by a special timestamp; answers by key."""
+        """See `LeaderEndPoint`."""
         topics: dict[str, Any] = {}
         keys: dict[tuple[str, int], Key] = {}
         for state in states:
@@ -68,15 +87,8 @@ class LeaderQuestions:
             if (topic.name, answer.partition_index) in keys
         }
 
-    async def offset(self, state: FetchState, timestamp: int) -> OffsetAndEpoch:
-        """`list_offsets` of one partition. PeerError also for an error of it."""
-        answer = (await self.list_offsets([state], timestamp)).get(key_of(state))
-        if answer is None or answer.error_code:
-            raise PeerError("no answer" if answer is None else error_name(answer.error_code))
-        return OffsetAndEpoch(answer.offset, answer.leader_epoch)
-
     async def end_of_epoch(self, state: FetchState, leader_epoch: int) -> OffsetAndEpoch:
-        """Return where a leader epoch ends in the leader's log. PeerError like `offset`."""
+        """See `LeaderEndPoint`."""
         name, index = state.partition.topic_partition
         topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         asked = topic.OffsetForLeaderPartition(
@@ -91,6 +103,14 @@ class LeaderQuestions:
         if len(answers) != 1 or answers[0].error_code:
             raise PeerError(error_name(answers[0].error_code) if answers else "no answer")
         return OffsetAndEpoch(answers[0].end_offset, answers[0].leader_epoch)
+
+
+async def offset_at(leader: LeaderEndPoint, state: FetchState, timestamp: int) -> OffsetAndEpoch:
+    """`list_offsets` of one partition. PeerError also for an error of it."""
+    answer = (await leader.list_offsets([state], timestamp)).get(key_of(state))
+    if answer is None or answer.error_code:
+        raise PeerError("no answer" if answer is None else error_name(answer.error_code))
+    return OffsetAndEpoch(answer.offset, answer.leader_epoch)
 
 
 def key_of(state: FetchState) -> Key:
