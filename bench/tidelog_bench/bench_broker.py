@@ -140,7 +140,6 @@ class Bench:
         self.replicas.apply(MetadataDelta(empty, full), full)
         transactions = Transactions(
             config=config,
-            clock=clock,
             loop=_NoTimers(),  # type: ignore[arg-type]
             replica_manager=self.replicas,
             allocate_producer_ids=_no_producer_ids,

@@ -228,7 +228,6 @@ class BrokerServer:
             )
         self._transactions = Transactions(
             config=config,
-            clock=runtime.clock,
             loop=loop,
             replica_manager=replicas,
             allocate_producer_ids=(membership or controller).allocate_producer_ids,

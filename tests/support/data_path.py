@@ -191,7 +191,6 @@ class DataPath:
             self.replicas.apply(MetadataDelta(None, self.image), self.image)
         self.transactions = Transactions(
             config=self.config,
-            clock=self.clock,
             loop=self.timers,  # type: ignore[arg-type]
             replica_manager=self.replicas,
             allocate_producer_ids=no_producer_ids,

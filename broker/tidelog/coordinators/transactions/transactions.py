@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tidelog.coordinators.transactions.verification import Verifications
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog.seams import Clock
     from tidelog_storage.types import TopicPartition
 
 __all__ = ["Transactions"]
@@ -45,7 +44,6 @@ class Transactions:
         self,
         *,
         config: BrokerConfig,
-        clock: Clock,
         loop: asyncio.AbstractEventLoop,
         replica_manager: ReplicaManager,
         allocate_producer_ids: Callable[[], Awaitable[range]],
@@ -56,7 +54,7 @@ class Transactions:
         client listeners, None for a lone broker."""
         self.config = config
         self.producer_ids = ProducerIds(allocate_producer_ids)
-        self._clock = clock
+        self._clock = replica_manager.clock
         self._loop = loop
         self._replicas = replica_manager
         self._end_of_offsets = end_of_offsets
