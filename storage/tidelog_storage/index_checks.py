@@ -1,29 +1,19 @@
-"""Check that a segment's index files match its records, and compute what they should hold.
+"""Check that a segment's index files match its records, when it opens them.
 
-The records are the truth: their batches carry checksums, the indexes carry none. `Segment` asks
-`check_opened` when it opens its indexes, `Log` asks `find_aborted` when a
-transaction index is first used: both are cheap enough for that. `scrub.py` compares every entry.
-All read files and change nothing; any thread may call them.
+The records are the truth: their batches carry checksums, the indexes carry none. `scrub.py`
+compares every entry, and `transaction_proof.py` the transaction index.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog_protocol.records import ControlType, control_type, iter_records
-from tidelog_storage.indexes import NO_TIMESTAMP, AbortedEntry, CorruptIndexError
-from tidelog_storage.scan import batch_headers, control_batches
+from tidelog_storage.indexes import NO_TIMESTAMP, CorruptIndexError
+from tidelog_storage.scan import batch_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.indexes import OffsetIndex, TimeIndex
-    from tidelog_storage.producer_state import ProducerStateManager
-    from tidelog_storage.seams import Buffer, File
-
-
-# -- when a segment opens its indexes --------------------------------------------------------------
+    from tidelog_storage.seams import File
 
 
 def check_opened(
@@ -69,53 +59,3 @@ def _times_damage(records: File, size: int, offsets: OffsetIndex, times: TimeInd
         if header.last_offset >= offset and header.max_timestamp > timestamp:
             return f"a record behind {offset} is newer than its last entry"
     return None if seen else f"no batch of offset {offset} has the timestamp {timestamp}"
-
-
-# -- aborted transactions --------------------------------------------------------------------------
-
-
-def has_abort_marker(records: File, end: int) -> bool:
-    """Return whether the segment's first `end` bytes contain an abort marker."""
-    return any(_is_abort(batch) for batch in control_batches(records, end))
-
-
-def _is_abort(batch: Buffer) -> bool:
-    record = next(iter_records(batch), None)
-    return record is not None and control_type(record) == ControlType.ABORT
-
-
-def find_aborted(
-    producers: ProducerStateManager,
-    batches: Iterable[tuple[BatchHeader, Buffer]],
-    base_offset: int,
-    known: Sequence[AbortedEntry] = (),
-) -> list[AbortedEntry]:
-    """Return the right entries of the transaction index of the segment at `base_offset`.
-
-    `producers` is the state at or below that offset, `batches` are those from its end offset on, to
-    the segment's end. `known` are the index's present entries if `producers` may lack the beginning
-    of a transaction, because that was deleted: of such a one, the entry is taken from there.
-    """
-    by_marker = {(entry.producer_id, entry.last_offset): entry for entry in known}
-    found: list[AbortedEntry] = []
-    for header, batch in batches:
-        if header.producer_id < 0 or header.base_offset < producers.map_end_offset:
-            continue
-        completed = producers.update(header, batch)
-        entry = by_marker.get((header.producer_id, header.base_offset))
-        if completed is None:
-            if entry is not None and header.is_control and _is_abort(batch):
-                found.append(entry)
-            continue
-        if completed.is_aborted and completed.last_offset >= base_offset:
-            made = AbortedEntry(
-                completed.producer_id,
-                completed.first_offset,
-                completed.last_offset,
-                producers.last_stable_offset(completed),
-            )
-            if entry is not None and entry.first_offset < made.first_offset:
-                made = entry  # it began in the deleted part
-            found.append(made)
-        producers.complete_transaction(completed)
-    return found

@@ -37,7 +37,15 @@ class CorruptIndexError(Exception):
 class _Index:
     """The shared part of the two array-backed indexes: reading and writing the file."""
 
-    __slots__ = ("_entries_written", "_files", "_has_file", "base_offset", "is_synced", "path")
+    __slots__ = (
+        "_entries_written",
+        "_files",
+        "_has_file",
+        "base_offset",
+        "is_synced",
+        "offsets",
+        "path",
+    )
 
     ENTRY_BYTES: ClassVar[int]
 
@@ -48,9 +56,10 @@ class _Index:
         self._has_file = False  # and it holds nothing else
         self.base_offset = base_offset
         self.is_synced = True  # the file's content; set by the code that syncs it
+        self.offsets = array("i")  # relative to the base
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return len(self.offsets)
 
     def _encode(self, first: int) -> bytes:
         raise NotImplementedError
@@ -80,7 +89,10 @@ class _Index:
         if not self._has_file or self._entries_written != len(self):
             self.open_written().close()
 
-    def _truncate_entries(self, entries: int) -> None:
+    def truncate_to(self, offset: int) -> None:
+        """Drop entries at or above `offset`."""
+        relative = min(offset - self.base_offset, RELATIVE_OFFSET_MAX)
+        entries = bisect_left(self.offsets, relative)
         self._cut(entries)
         if self._entries_written > entries:
             self._entries_written = entries
@@ -106,17 +118,13 @@ class OffsetIndex(_Index):
     An entry names the last offset of a batch and the batch's position.
     """
 
-    __slots__ = ("offsets", "positions")
+    __slots__ = ("positions",)
 
     ENTRY_BYTES = OFFSET_ENTRY.size
 
     def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
         super().__init__(files, path, base_offset)
-        self.offsets = array("i")
         self.positions = array("i")
-
-    def __len__(self) -> int:
-        return len(self.offsets)
 
     def append(self, offset: int, position: int) -> None:
         """Add that the batch at `position` ends with `offset`."""
@@ -153,11 +161,6 @@ class OffsetIndex(_Index):
         """Position of the newest entry; 0 without one."""
         return self.positions[-1] if self.positions else 0
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop entries at or above `offset`."""
-        relative = min(offset - self.base_offset, RELATIVE_OFFSET_MAX)
-        self._truncate_entries(bisect_left(self.offsets, relative))
-
     def load(self, records_bytes: int) -> None:
         """Read the file; `CorruptIndexError` if it does not fit records of that many bytes."""
         entries = array("i", self._read())
@@ -191,17 +194,13 @@ class TimeIndex(_Index):
     An entry means that no record up to that offset is newer. Timestamps rise strictly.
     """
 
-    __slots__ = ("offsets", "timestamps")
+    __slots__ = ("timestamps",)
 
     ENTRY_BYTES = TIME_ENTRY.size
 
     def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
         super().__init__(files, path, base_offset)
         self.timestamps = array("q")
-        self.offsets = array("i")
-
-    def __len__(self) -> int:
-        return len(self.offsets)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry, unless the newest has that timestamp already."""
@@ -225,11 +224,6 @@ class TimeIndex(_Index):
         if not self.timestamps:
             return NO_TIMESTAMP, self.base_offset
         return self.timestamps[-1], self.base_offset + self.offsets[-1]
-
-    def truncate_to(self, offset: int) -> None:
-        """Drop entries at or above `offset`."""
-        relative = min(offset - self.base_offset, RELATIVE_OFFSET_MAX)
-        self._truncate_entries(bisect_left(self.offsets, relative))
 
     def load(self) -> None:
         """Read the file; `CorruptIndexError` if its entries are invalid."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import Buffer
 
 _READ_AND_APPEND = os.O_RDWR | os.O_APPEND
-_IOV_MAX = 1024
 _COPY_BYTES = 1 << 20
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _NOT_CACHED = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -130,21 +129,19 @@ class OsFile:
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end, or none."""
         descriptor = self._use()
-        before = self._size
+        before = after = self._size
         try:
-            if len(buffers) == 1:
-                written = os.write(descriptor, buffers[0])
-                wanted = len(buffers[0])
-            else:
-                wanted = sum(len(buffer) for buffer in buffers)
-                written = os.writev(descriptor, buffers[:_IOV_MAX])
-            if written < wanted:
-                _write_rest(descriptor, buffers, written)
+            for buffer in buffers:
+                size = len(buffer)
+                written = os.write(descriptor, buffer)
+                while written < size:
+                    written += os.write(descriptor, memoryview(buffer)[written:])
+                after += size
         except OSError:
             os.ftruncate(descriptor, before)
             raise
-        self._size = before + wanted
-        return wanted
+        self._size = after
+        return after - before
 
     def truncate(self, size: int) -> None:
         """Cut the file; mappings in use keep the bytes they show.
@@ -213,18 +210,6 @@ class OsFile:
         _fsync_dir(os.path.dirname(self._path), self._open_files)
         self._descriptor = target
         self._maps.clear()  # they show the old file, which is not truncated again
-
-
-def _write_rest(descriptor: Descriptor, buffers: Sequence[Buffer], written: int) -> None:
-    for buffer in buffers:
-        view = memoryview(buffer)
-        if written >= len(view):
-            written -= len(view)
-            continue
-        rest = view[written:]
-        written = 0
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""Compares the transaction index of a large segment with its records on another thread.
+"""What a segment's transaction index must hold, from its records.
 
-`Log.transactions_of` runs it at once: of a small segment that takes less than a
-millisecond. A large one, which was not written since the start, would hold up everything else for
-seconds. `TransactionProof` sees frozen values and opens the files itself; `settle` belongs to the
-loop again.
+`Log.transactions_of` compares a small segment at once, which takes less than a millisecond. A large
+one, which was not written since the start, would hold up everything else for seconds:
+`TransactionProof.run` may be called on another thread. It sees frozen values and opens the files
+itself; `settle` belongs to the loop again.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tidelog_storage.index_checks import find_aborted, has_abort_marker
+from tidelog_protocol.records import ControlType, control_type, iter_records
+from tidelog_storage.indexes import AbortedEntry
 from tidelog_storage.producer_state import ProducerStateManager
-from tidelog_storage.scan import whole_batches
+from tidelog_storage.scan import control_batches, whole_batches
 from tidelog_storage.segment import LOG_SUFFIX, file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tidelog_protocol.batch import BatchHeader
-    from tidelog_storage.indexes import AbortedEntry
     from tidelog_storage.log import Log
-    from tidelog_storage.seams import File
+    from tidelog_storage.seams import Buffer, File
     from tidelog_storage.segment import Segment
 
 SMALL_BYTES = 16 << 20
@@ -104,3 +104,50 @@ class TransactionProof:
         if index.entries != aborted + later or not index.is_whole:
             index.replace(aborted + later)
         segment.transactions_are_proven = True
+
+
+def has_abort_marker(records: File, end: int) -> bool:
+    """Return whether the segment's first `end` bytes contain an abort marker."""
+    return any(_is_abort(batch) for batch in control_batches(records, end))
+
+
+def _is_abort(batch: Buffer) -> bool:
+    record = next(iter_records(batch), None)
+    return record is not None and control_type(record) == ControlType.ABORT
+
+
+def find_aborted(
+    producers: ProducerStateManager,
+    batches: Iterable[tuple[BatchHeader, Buffer]],
+    base_offset: int,
+    known: Sequence[AbortedEntry] = (),
+) -> list[AbortedEntry]:
+    """Return the right entries of the transaction index of the segment at `base_offset`.
+
+    `producers` is the state at or below that offset, `batches` are those from its end offset on, to
+    the segment's end. `known` are the index's present entries if `producers` may lack the beginning
+    of a transaction, because that was deleted: of such a one, the entry is taken from there.
+    """
+    by_marker = {(entry.producer_id, entry.last_offset): entry for entry in known}
+    found: list[AbortedEntry] = []
+    for header, batch in batches:
+        if header.producer_id < 0 or header.base_offset < producers.map_end_offset:
+            continue
+        completed = producers.update(header, batch)
+        entry = by_marker.get((header.producer_id, header.base_offset))
+        if completed is None:
+            if entry is not None and header.is_control and _is_abort(batch):
+                found.append(entry)
+            continue
+        if completed.is_aborted and completed.last_offset >= base_offset:
+            made = AbortedEntry(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                producers.last_stable_offset(completed),
+            )
+            if entry is not None and entry.first_offset < made.first_offset:
+                made = entry  # it began in the deleted part
+            found.append(made)
+        producers.complete_transaction(completed)
+    return found

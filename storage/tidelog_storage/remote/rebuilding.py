@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from tidelog_protocol.batch import iter_batches
 from tidelog_storage.checkpoints import EpochEntry
-from tidelog_storage.index_checks import find_aborted
 from tidelog_storage.indexes import TRANSACTION_ENTRY, AbortedEntry
 from tidelog_storage.producer_snapshot import CorruptSnapshotError, parse_snapshot
 from tidelog_storage.producer_state import ProducerStateManager
@@ -36,6 +35,7 @@ from tidelog_storage.segment import (
     TRANSACTION_INDEX_SUFFIX,
     Segment,
 )
+from tidelog_storage.transaction_proof import find_aborted
 from tidelog_storage.types import Damage, TopicPartition
 
 if TYPE_CHECKING:
