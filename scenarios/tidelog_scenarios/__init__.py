@@ -6,28 +6,28 @@ the timing is the scenario's: a follower fetches, a segment is copied, a task ru
 fails when a step says so.
 
 Playing:
-    cli.py         the command `tidelog scenario`
-    player.py      plays a vector step by step and reports each step
-    given.py       brings a new cluster into the state at the beginning
-    actions.py     the actions of steps
-    direction.py   rolls, copies, local retention, elections that no controller would make
-    answers.py     clients' requests and replies
-    look.py        reads the state of the brokers and the remote tier
-    disk.py        reads and cuts a replica's files
-    compare.py     differences from a vector; states that must not exist
-    table.py       states and replies as text
-    names.py       leader epochs and segments of the cluster, as the vector names them
-    plan.py        the settings that a vector needs
-    words.py       the topic, the voters, PlayError
+    cli.py            the command `tidelog scenario`
+    player.py         plays a vector step by step and reports each step
+    initial_state.py  brings a new cluster into the state at the beginning
+    actions.py        the actions of steps
+    interventions.py  rolls, copies, local retention, elections that no controller would make
+    answers.py        clients' requests and replies
+    observer.py       reads the state of the brokers and the remote tier
+    disk.py           reads and cuts a replica's files
+    compare.py        differences from a vector; states that must not exist
+    table.py          states and replies as text
+    names.py          leader epochs and segments of the cluster, as the vector names them
+    plan.py           the settings that a vector needs
+    vocabulary.py     the topic, the voters, PlayError
 
 Brokers:
-    stage.py       the cluster of a play
-    host_stage.py  the same on this machine: brokers in this event loop or in processes
-    actor.py       a broker in this event loop
-    process.py     a broker in its own process
-    inside.py      what a play does to one broker and reads from it
-    turnstile.py   holds followers' fetches until their step
-    store.py       a remote store that records reads and fails on order
+    stage.py          the cluster of a play
+    host_stage.py     the same on this machine: brokers in this event loop or in processes
+    actor.py          a broker in this event loop
+    process.py        a broker in its own process
+    inside.py         what a play does to one broker and reads from it
+    fetch_gate.py     holds followers' fetches until their step
+    store.py          a remote store that records reads and fails on order
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from uuid import UUID
 
 from tidelog_scenarios.answers import Client
 from tidelog_scenarios.compare import facts_differ
-from tidelog_scenarios.direction import Direction
 from tidelog_scenarios.disk import cut
 from tidelog_scenarios.inside import from_hex
+from tidelog_scenarios.interventions import Interventions
 from tidelog_scenarios.names import Names
-from tidelog_scenarios.words import TOPIC, PlayError
+from tidelog_scenarios.vocabulary import TOPIC, PlayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ class Actions:
         self.now_ms = stage.clock.wall_ms()
         self.names = Names()
         self.client = Client(stage, self.names, self.now_ms)
-        self.direction = Direction(stage, self.names, self.client, document, self.now_ms)
+        self.interventions = Interventions(stage, self.names, self.client, document, self.now_ms)
         self.last_replies: dict[str, Reply] = {}  # of the leader, by follower
         self.isr_before: list[str] = []  # before the last stop or crash
         self.differences: list[str] = []  # of this step
@@ -85,9 +85,9 @@ class Actions:
 
     async def do_produce(self, broker: str, values: list[str], acks: int) -> Reply:
         """Produce one batch for each segment that the values reach; return the first reply."""
-        replies, rolls = [], self.direction.rolls[broker]
+        replies, rolls = [], self.interventions.rolls[broker]
         while values:
-            end = await self.direction.roll_if_due(broker)
+            end = await self.interventions.roll_if_due(broker)
             count = next((at - end for at in rolls if at > end), len(values))
             replies.append(await self.client.produce(broker, values[:count], acks))
             values = values[count:]
@@ -238,7 +238,7 @@ class Actions:
         await stage.until(lambda: all(map(stage.is_fenced, brokers)), "they are fenced")
         if len(brokers) > 1 and stage.in_sync != brokers[-1:]:
             self.tell("forced", f"the ISR is {brokers[-1]}, the last broker to fail")
-            await self.direction.decree(None, brokers[-1:])
+            await self.interventions.decree(None, brokers[-1:])
 
     async def do_start(self, broker: str, wipe: bool = False) -> None:
         """Start a broker."""
@@ -255,7 +255,7 @@ class Actions:
             self.differences += facts_differ("the election", found, {"unclean": unclean})
         else:
             self.tell("forced", f"the controller would not hold this election: {why}")
-            await self.direction.decree(leader, isr)
+            await self.interventions.decree(leader, isr)
         await stage.until(partial(stage.leads, leader), f"{leader} leads")
         begun = stage.decided.leader_epoch
         self.names.add_epoch(epoch, begun)
@@ -268,7 +268,7 @@ class Actions:
             lambda: stage.in_sync == sorted(isr), f"the ISR is {' and '.join(sorted(isr))}"
         )
         if stage.is_tiered:
-            await self.direction.until_ready(leader)
+            await self.interventions.until_ready(leader)
 
     # -- logs and the remote tier ------------------------------------------------------------------
 
@@ -276,17 +276,17 @@ class Actions:
         """Check that a segment begins here; roll the log if its end is here."""
         inside = self.stage.inside(broker)
         if (await inside.look())["leo"] == at:
-            await self.direction.roll_if_due(broker)
+            await self.interventions.roll_if_due(broker)
         if at not in await inside.bases():
             raise PlayError(f"no segment of {broker} begins at {at}")
 
     async def do_delete_local(self, broker: str, before: int) -> None:
         """Let local retention delete what is below an offset."""
-        await self.direction.delete_local(broker, before)
+        await self.interventions.delete_local(broker, before)
 
     async def do_copy(self, broker: str, segment: str, start: int, end: int) -> None:
         """Let the leader copy one segment."""
-        copied = await self.direction.copy(broker, segment)
+        copied = await self.interventions.copy(broker, segment)
         found = {"start": copied.start_offset, "end": copied.end_offset}
         self.differences += facts_differ(segment, found, {"start": start, "end": end})
 
@@ -297,7 +297,7 @@ class Actions:
             await self.stage.until(inside.leads_metadata, f"{broker} leads the remote metadata")
             await self._until_left(broker)
         else:
-            await self.direction.until_ready(broker)
+            await self.interventions.until_ready(broker)
         await inside.run(task)
         if task == "copy":
             await self._name_what_was_begun(broker)
@@ -342,7 +342,7 @@ class Actions:
     async def do_metadata_lookup(self, epoch: int, offset: int, broker: str = "") -> Reply:
         """Look up the finished segment with an offset of an epoch, in the leader's metadata."""
         name = broker or await self._leader()
-        await self.direction.until_ready(name)
+        await self.interventions.until_ready(name)
         found = await self.stage.inside(name).segment_for(self.names.cluster_epoch(epoch), offset)
         return {"segment": None if found is None else self.names.symbol(UUID(found))}
 

@@ -1,4 +1,4 @@
-"""The broker of an actor: its fetchers wait at a turnstile, and steps advance its wall clock."""
+"""The broker of an actor: its fetchers wait at a gate, and steps advance its wall clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidelog.server import BrokerServer
-    from tidelog_scenarios.turnstile import Turnstile
+    from tidelog_scenarios.fetch_gate import FetchGate
 
 __all__ = ["Actor", "MovedClock"]
 
@@ -31,9 +31,9 @@ class MovedClock(SystemClock):
 class Actor(LocalNode):
     """A broker in the running event loop."""
 
-    def __init__(self, properties: Mapping[str, str], turnstile: Turnstile, **rest: Any) -> None:
+    def __init__(self, properties: Mapping[str, str], gate: FetchGate, **rest: Any) -> None:
         """Build a node; `rest` as for `Node`."""
-        super().__init__(properties, runtime=None, new_fetcher=turnstile.new_fetcher, **rest)
+        super().__init__(properties, runtime=None, new_fetcher=gate.new_fetcher, **rest)
         self._clock = MovedClock()  # kept across restarts
 
     async def _begin(self) -> BrokerServer:

@@ -19,7 +19,7 @@ from tidelog_protocol.messages.data import (
 )
 from tidelog_protocol.records import Record, build_batch
 from tidelog_scenarios.disk import rows_of
-from tidelog_scenarios.words import TOPIC, PlayError
+from tidelog_scenarios.vocabulary import TOPIC, PlayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,12 +14,12 @@ from tidelog.embedded.ports import Ports
 from tidelog.embedded.tiered import tiered_settings, with_tier
 from tidelog.runtime import system_runtime
 from tidelog_scenarios.actor import Actor
+from tidelog_scenarios.fetch_gate import FetchGate
 from tidelog_scenarios.inside import Inside
 from tidelog_scenarios.plan import broker_settings, metadata_on
 from tidelog_scenarios.process import ActorNode
 from tidelog_scenarios.stage import Stage
-from tidelog_scenarios.turnstile import Turnstile
-from tidelog_scenarios.words import VOTERS
+from tidelog_scenarios.vocabulary import VOTERS
 
 if TYPE_CHECKING:
     from tidelog.embedded.nodes import Node
@@ -66,7 +66,7 @@ class HostStage(Stage):
         )
         self._is_isolated = isolated
         self._settings = broker_settings(document, at_rest=True)
-        self._turnstile = Turnstile()
+        self._gate = FetchGate()
         self._folder = temporary_data_dir(self._runtime.rng)
         self._nodes: dict[str, Node[Any]] = {}
         self._ports = Ports()
@@ -108,7 +108,7 @@ class HostStage(Stage):
             return LocalNode(properties, runtime=None, **place)
         if self._is_isolated:
             return ActorNode(properties, **place)
-        return Actor(properties, self._turnstile, **place)
+        return Actor(properties, self._gate, **place)
 
     async def _close(self) -> None:
         try:
@@ -136,7 +136,7 @@ class HostStage(Stage):
         """Return the inside of a running broker."""
         node = self._nodes[name]
         if isinstance(node, LocalNode):
-            return Inside(node.server, self._turnstile)
+            return Inside(node.server, self._gate)
         assert isinstance(node, ActorNode)
         return node.inside
 

@@ -19,7 +19,7 @@ from tidelog_scenarios.actor import MovedClock
 from tidelog_scenarios.answers import fetch_reply
 from tidelog_scenarios.disk import records_in, values_in
 from tidelog_scenarios.store import Order, TracedStore
-from tidelog_scenarios.words import TOPIC, PlayError
+from tidelog_scenarios.vocabulary import TOPIC, PlayError
 from tidelog_storage.config import LogConfig
 from tidelog_storage.remote import api
 from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.server import BrokerServer
     from tidelog.tiered.tasks.partition import TieredPartition
     from tidelog.tiered.tier import RemoteTier
-    from tidelog_scenarios.turnstile import Turnstile
+    from tidelog_scenarios.fetch_gate import FetchGate
 
 __all__ = ["Inside", "from_hex", "to_hex"]
 
@@ -57,10 +57,10 @@ def _named(topic_id: str) -> TopicIdPartition:
 class Inside:
     """One running broker. Its verbs wait only for their own effect."""
 
-    def __init__(self, server: BrokerServer, turnstile: Turnstile) -> None:
-        """`turnstile` makes the fetchers of `server`."""
+    def __init__(self, server: BrokerServer, gate: FetchGate) -> None:
+        """`gate` makes the fetchers of `server`."""
         self._server = server
-        self._turnstile = turnstile
+        self._gate = gate
         self._node_id = server.config.node_id
 
     # -- the replica -------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class Inside:
                 for node_id, replica in found.remotes.items()
             },
         }
-        followed = self._turnstile.state(self._node_id, found.topic_id)
+        followed = self._gate.state(self._node_id, found.topic_id)
         if followed is not None:
             state["fetch_state"] = followed.name.lower()
         if self._server.tier is not None:
@@ -186,7 +186,7 @@ class Inside:
 
     async def fetch(self) -> State:
         """Let it fetch once; return what it `asked`, and the `reply` (None without changes)."""
-        asked, data = await self._turnstile.fetch(self._node_id)
+        asked, data = await self._gate.fetch(self._node_id)
         return {
             "asked": {
                 "offset": asked.fetch_offset,
@@ -198,7 +198,7 @@ class Inside:
 
     async def build(self) -> str:
         """Let it build its auxiliary state; return the failure, or ""."""
-        return await self._turnstile.build(self._node_id)
+        return await self._gate.build(self._node_id)
 
     # -- the remote tier ---------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog_scenarios.words import VOTERS
+from tidelog_scenarios.vocabulary import VOTERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tidelog.network.peers import PeerError
 from tidelog_scenarios.actions import Actions
 from tidelog_scenarios.compare import reply_differs, state_differs, unsound
-from tidelog_scenarios.given import Given
-from tidelog_scenarios.look import Looker
+from tidelog_scenarios.initial_state import InitialState
+from tidelog_scenarios.observer import Observer
 from tidelog_scenarios.table import asked, paragraph, sentence, state_lines
-from tidelog_scenarios.words import PlayError
+from tidelog_scenarios.vocabulary import PlayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ class Player:
         self.stage, self.say = stage, say
         self.given, self.steps = document["given"], document["steps"]
         self.actions = new_actions(stage, document, self._tell)
-        self.looker = Looker(stage, self.actions.names)
+        self.observer = Observer(stage, self.actions.names)
         self.shown: dict[str, Any] | None = None
 
     async def play(self) -> str:
@@ -101,7 +101,9 @@ class Player:
             f"leader epochs and ISR in the metadata log, records appended as by followers{copied}",
         )
         actions = self.actions
-        given = Given(self.stage, actions.direction, actions.names, self.given, actions.now_ms)
+        given = InitialState(
+            self.stage, actions.interventions, actions.names, self.given, actions.now_ms
+        )
         await given.set_up()
 
     async def _step(self, work: Any, reply: Reply, expected: dict[str, Any]) -> bool:
@@ -131,12 +133,12 @@ class Player:
     async def _settled(self, expected: dict[str, Any]) -> dict[str, Any]:
         """Return the state once it is as expected, or after a minute."""
         if self.stage.is_tiered:
-            await self.actions.direction.until_agreed(self.given["brokers"])
+            await self.actions.interventions.until_agreed(self.given["brokers"])
         loop = asyncio.get_running_loop()
         until = loop.time() + SETTLES_S_MAX
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
-            state = await self.looker.state()
+            state = await self.observer.state()
             if loop.time() > until or not self.differs(state, expected):
                 return state
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, cast
 from tidelog.embedded.cluster_settings import READY_WORDS
 from tidelog.embedded.nodes import Node, ProcessNode
 from tidelog_scenarios.actor import Actor
+from tidelog_scenarios.fetch_gate import FetchGate
 from tidelog_scenarios.inside import Inside
-from tidelog_scenarios.turnstile import Turnstile
-from tidelog_scenarios.words import PlayError
+from tidelog_scenarios.vocabulary import PlayError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -144,12 +144,12 @@ class _Actor:
     """The broker in this process; requests come over standard input."""
 
     def __init__(self, properties: dict[str, str]) -> None:
-        self._turnstile = Turnstile()
+        self._gate = FetchGate()
         self._ended = asyncio.Event()
         self._is_left = False  # its parent is gone, so no other broker can take over
         self._node = Actor(
             properties,
-            self._turnstile,
+            self._gate,
             durable=False,
             on_start=self._started,
             on_end=lambda _: self._ended.set(),
@@ -184,7 +184,7 @@ class _Actor:
     async def _answer(self, request: dict[str, Any]) -> None:
         answer = {"id": request["id"]}
         try:
-            verb = getattr(Inside(self._node.server, self._turnstile), request["verb"])
+            verb = getattr(Inside(self._node.server, self._gate), request["verb"])
             answer["result"] = await verb(**request["arguments"])
         except Exception as error:  # noqa: BLE001 - the answer carries it
             answer["error"] = str(error) or type(error).__name__

@@ -26,7 +26,7 @@ from tidelog_protocol.messages.cluster_admin import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
 )
-from tidelog_scenarios.words import TOPIC, VOTERS, PlayError
+from tidelog_scenarios.vocabulary import TOPIC, VOTERS, PlayError
 from tidelog_storage.checkpoints import read_meta_properties, write_meta_properties
 from tidelog_storage.remote.api import TopicIdPartition
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sim.loop import simulate
 from sim.vector_stage import VectorStage
 from tidelog_scenarios.actions import Actions
-from tidelog_scenarios.look import Looker
+from tidelog_scenarios.observer import Observer
 from tidelog_scenarios.plan import broker_settings, metadata_on
 from tidelog_scenarios.player import Player
 
@@ -48,7 +48,7 @@ async def _play(loop: SimLoop, document: dict[str, Any]) -> str:
         return difference
 
 
-class SimLooker(Looker):
+class SimObserver(Observer):
     """Sees the partition's state, too."""
 
     async def state(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class SimPlayer(Player):
 
     def __init__(self, stage: VectorStage, document: dict[str, Any]) -> None:
         super().__init__(stage, document, lambda _: None, SimActions)
-        self.looker = SimLooker(stage, self.actions.names)
+        self.observer = SimObserver(stage, self.actions.names)
 
     def differs(self, state: dict[str, Any], expected: dict[str, Any]) -> list[str]:
         rest = {**expected}

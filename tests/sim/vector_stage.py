@@ -14,11 +14,11 @@ from sim.machine import PORT, in_lane
 from sim.raw_logs import DATA
 from sim.remote_store import PREFIX, _Routed, new_weather, weather_of
 from sim.stage import Stage as SimBrokers
+from tidelog_scenarios.fetch_gate import FetchGate
 from tidelog_scenarios.inside import Inside
 from tidelog_scenarios.stage import Stage
 from tidelog_scenarios.store import TracedStore
-from tidelog_scenarios.turnstile import Turnstile
-from tidelog_scenarios.words import VOTERS
+from tidelog_scenarios.vocabulary import VOTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,9 +70,9 @@ class VectorStage(Stage):
     ) -> None:
         tier = TIER_SETTINGS if tiered else {}
         self.brokers = SimBrokers(loop, letters, {**SETTINGS, **tier, **settings})
-        self._turnstile = Turnstile()
+        self._gate = FetchGate()
         for name in letters:
-            self.brokers.machines[name].new_fetcher = self._turnstile.new_fetcher
+            self.brokers.machines[name].new_fetcher = self._gate.new_fetcher
         self._seen: list[PartitionImage] = []  # as the controller made them
         new_weather(STORE)
         clock = self.brokers.machines["X"].clock
@@ -102,7 +102,7 @@ class VectorStage(Stage):
     def inside(self, name: str) -> Any:
         machine = self.brokers.machines[name]
         assert machine.server is not None
-        return cast("Inside", _InLane(machine.lane, Inside(machine.server, self._turnstile)))
+        return cast("Inside", _InLane(machine.lane, Inside(machine.server, self._gate)))
 
     def voter(self, name: str) -> Any:
         return self.brokers.machines[name].server

@@ -20,7 +20,7 @@ from tidelog_scenarios.disk import checkpointed, cut, records_in
 from tidelog_scenarios.host_stage import HostStage
 from tidelog_scenarios.names import Names
 from tidelog_scenarios.table import WIDTH, state_lines
-from tidelog_scenarios.words import PlayError
+from tidelog_scenarios.vocabulary import PlayError
 from tidelog_storage.checkpoints import OffsetCheckpoint
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import TopicPartition

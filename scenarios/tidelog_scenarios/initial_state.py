@@ -9,27 +9,32 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog_scenarios.direction import TIERED_TOPIC
 from tidelog_scenarios.disk import checkpointed
+from tidelog_scenarios.interventions import TIERED_TOPIC
 from tidelog_scenarios.plan import topic_settings
-from tidelog_scenarios.words import TOPIC
+from tidelog_scenarios.vocabulary import TOPIC
 
 if TYPE_CHECKING:
-    from tidelog_scenarios.direction import Direction
+    from tidelog_scenarios.interventions import Interventions
     from tidelog_scenarios.names import Names
     from tidelog_scenarios.stage import Stage
 
-__all__ = ["Given"]
+__all__ = ["InitialState"]
 
 
-class Given:
+class InitialState:
     """The beginning of one play."""
 
     def __init__(
-        self, stage: Stage, direction: Direction, names: Names, given: dict[str, Any], now_ms: int
+        self,
+        stage: Stage,
+        interventions: Interventions,
+        names: Names,
+        given: dict[str, Any],
+        now_ms: int,
     ) -> None:
         self._stage = stage
-        self._direction = direction
+        self._interventions = interventions
         self._names = names
         self._given = given
         self._now_ms = now_ms
@@ -51,7 +56,7 @@ class Given:
         for name, facts in self._brokers.items():
             await stage.inside(name).set_high_watermark(facts["hw"])
         if stage.in_sync != sorted(isr):
-            await self._direction.decree(None, isr)
+            await self._interventions.decree(None, isr)
         await self._tell_leader()
         for name, facts in self._brokers.items():
             if facts["local_start"]:
@@ -66,7 +71,7 @@ class Given:
         """Begin an epoch of the leader and write its records. A remote segment is copied as soon as
         it ends; later the leader would copy others, too."""
         if epoch:
-            await self._direction.decree(self._leader, self._given["isr"])
+            await self._interventions.decree(self._leader, self._given["isr"])
         self._names.add_epoch(epoch, self._stage.decided.leader_epoch)
         copies = {each["end"] + 1: each["id"] for each in self._given.get("remote", [])}
         for row in self._rows(self._leader):
@@ -87,13 +92,13 @@ class Given:
 
     async def _write(self, name: str, rows: list[list[Any]]) -> None:
         inside = self._stage.inside(name)
-        await inside.write(rows, self._direction.rolls[name], self._now_ms)
+        await inside.write(rows, self._interventions.rolls[name], self._now_ms)
 
     async def _copy(self, symbol: str) -> None:
         inside = self._stage.inside(self._leader)
-        await self._direction.roll_if_due(self._leader)
+        await self._interventions.roll_if_due(self._leader)
         await inside.set_high_watermark((await inside.look())["leo"])
-        await self._direction.copy(self._leader, symbol)
+        await self._interventions.copy(self._leader, symbol)
 
     async def _leave_to_tier(self, name: str, start: int) -> None:
         """Delete a broker's records below `start` once it knows that they are remote."""
@@ -107,7 +112,7 @@ class Given:
             return highest >= start - 1
 
         await self._stage.until(knows, f"{name} knows the remote segments")
-        await self._direction.delete_local(name, start)
+        await self._interventions.delete_local(name, start)
 
     async def _tell_leader(self) -> None:
         """Set the leader's log end offsets of its followers, as if they had fetched."""

@@ -1,6 +1,6 @@
 """Holds followers' fetches, and the start of their auxiliary state, until a step lets them go.
 
-Brokers get their fetchers from `Turnstile.new_fetcher`. Each fetch waits here, then asks for what
+Brokers get their fetchers from `FetchGate.new_fetcher`. Each fetch waits here, then asks for what
 the log needs by then. A pause after an error ends when its time is over and a step lets it fetch.
 Everything else is the real fetcher's.
 """
@@ -11,13 +11,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.replication.replica_fetcher import ReplicaFetcher
-from tidelog_scenarios.words import TOPIC
+from tidelog_scenarios.vocabulary import TOPIC
 
 if TYPE_CHECKING:
     from tidelog.replication.fetch_state import FetchState, State
     from tidelog.replication.fetcher_session import Asked
 
-__all__ = ["Fetched", "Turnstile"]
+__all__ = ["FetchGate", "Fetched"]
 
 
 class Fetched(NamedTuple):
@@ -28,7 +28,7 @@ class Fetched(NamedTuple):
     """The one partition's answer; None if the leader had nothing new."""
 
 
-class Turnstile:
+class FetchGate:
     """The gate of all brokers of a stage, by node id."""
 
     def __init__(self) -> None:
@@ -110,21 +110,21 @@ class Turnstile:
 
 
 class GatedFetcher(ReplicaFetcher):
-    """Follows the play's partition when the turnstile lets it, and other partitions as usual."""
+    """Follows the play's partition when the gate lets it, and other partitions as usual."""
 
-    def __init__(self, turnstile: Turnstile, *args: Any, **kwargs: Any) -> None:
-        self._turnstile = turnstile
+    def __init__(self, gate: FetchGate, *args: Any, **kwargs: Any) -> None:
+        self._gate = gate
         self._answer: tuple[Any] | None = None
         self._paused: list[FetchState] = []  # the pause is over, the step has not come
         super().__init__(*args, **kwargs)
-        turnstile.made(self._node_id, self)
+        gate.made(self._node_id, self)
 
     async def _fetch(self) -> None:
         topics = {state.partition.topic_partition.topic for state in self._states.values()}
         if TOPIC not in topics:
             await super()._fetch()
             return
-        await self._turnstile.may_fetch(self._node_id).wait()
+        await self._gate.may_fetch(self._node_id).wait()
         self._touched.update(dict.fromkeys(self._states))  # they may have changed while it waited
         self._update_session()
         if not self._session.asked:
@@ -133,7 +133,7 @@ class GatedFetcher(ReplicaFetcher):
         self._answer = None
         await super()._fetch()
         if self._answer is not None:
-            self._turnstile.passed(self._node_id, Fetched(asked, *self._answer))
+            self._gate.passed(self._node_id, Fetched(asked, *self._answer))
 
     async def _take(self, response: Any) -> None:
         answers = [data for topic in response.responses for data in topic.partitions]
@@ -141,18 +141,18 @@ class GatedFetcher(ReplicaFetcher):
         await super()._take(response)
 
     async def _build(self, state: FetchState) -> None:
-        await self._turnstile.may_build(self._node_id).wait()
+        await self._gate.may_build(self._node_id).wait()
         await super()._build(state)
-        self._turnstile.built(self._node_id)
+        self._gate.built(self._node_id)
 
     def fail(self, state: FetchState, why: str, *, fatal: bool = False) -> None:
         """Fail as `ReplicaFetcher` does, and note why."""
-        self._turnstile.failed(self._node_id, why)
+        self._gate.failed(self._node_id, why)
         super().fail(state, why, fatal=fatal)
 
     def _resume(self, state: FetchState) -> None:
         is_of_play = state.partition.topic_partition.topic == TOPIC
-        if is_of_play and not self._turnstile.may_fetch(self._node_id).is_set():
+        if is_of_play and not self._gate.may_fetch(self._node_id).is_set():
             self._paused.append(state)
         else:
             super()._resume(state)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog_scenarios.disk import records_in, rows_of
 from tidelog_scenarios.inside import from_hex
-from tidelog_scenarios.words import VOTERS
+from tidelog_scenarios.vocabulary import VOTERS
 from tidelog_storage.checkpoints import parse_epochs
 from tidelog_storage.remote.api import IndexKind, PartitionDelete, SegmentState
 from tidelog_storage.remote.layout import (
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from tidelog_scenarios.stage import Stage
     from tidelog_storage.remote.api import RemoteSegment
 
-__all__ = ["Looker"]
+__all__ = ["Observer"]
 
 State = dict[str, Any]
 
 _DELETED = (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED)
 
 
-class Looker:
+class Observer:
     """Reads the state of a stage."""
 
     def __init__(self, stage: Stage, names: Names) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog_protocol.messages.metadata_records import PartitionChangeRecord
 from tidelog_scenarios.inside import from_hex
-from tidelog_scenarios.words import PlayError
+from tidelog_scenarios.vocabulary import PlayError
 from tidelog_storage.remote.api import SegmentState
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelog_scenarios.stage import Stage
     from tidelog_storage.remote.api import RemoteSegment
 
-__all__ = ["TIERED_TOPIC", "Direction", "roll_offsets"]
+__all__ = ["TIERED_TOPIC", "Interventions", "roll_offsets"]
 
 _COPY_DISABLE = "remote.log.copy.disable"
 TIERED_TOPIC = {"remote.storage.enable": True, _COPY_DISABLE: True}
@@ -46,7 +46,7 @@ def roll_offsets(document: dict[str, Any], name: str) -> set[int]:
     return found
 
 
-class Direction:
+class Interventions:
     """The interventions of one play."""
 
     def __init__(
