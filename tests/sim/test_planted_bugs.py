@@ -57,7 +57,7 @@ FOUND_AT = {
     "any-end-is-the-oldest": 1,
     "epoch-not-bumped": 7,
     "epochs-begin-again": 5,
-    "guard-not-checked": 54,
+    "guard-not-checked": 46,
     "markers-before-the-decision-is-committed": 8,
     "markers-forgotten-at-load": 7,
     "nothing-verified": 7,
