@@ -31,14 +31,14 @@ NONE = ErrorCode.NONE
 
 def test_a_restarted_coordinator_leads_by_its_first_image() -> None:
     broker = GroupBroker()
-    led = len(broker.coordinator.active_shards())
+    led = len(broker.coordinator.led.active())
     assert led
     broker.kill()
     coordinator = broker.new_coordinator()
-    assert not coordinator.active_shards()
+    assert not coordinator.led.active()
     coordinator.on_image(MetadataDelta(None, broker.image), broker.image)
     broker.time.pass_()
-    assert len(coordinator.active_shards()) == led
+    assert len(coordinator.led.active()) == led
 
 
 def join_request(group: str = "g", member_id: str = "", **more) -> JoinGroupRequest:
@@ -262,13 +262,13 @@ def test_another_leader_between_two_images_has_the_partition_loaded_again() -> N
     broker.ask(commit_request("g", 1), 7)
     offsets = broker.topics[GROUP_METADATA_TOPIC]
     for epoch, is_loaded_again in ((1, False), (3, True)):
-        before = broker.coordinator.active_shards()[0]
+        before = broker.coordinator.led.active()[0]
         broker.topics[GROUP_METADATA_TOPIC] = topic(
             GROUP_METADATA_TOPIC, offsets.topic_id, 1, epoch=epoch
         )
         broker.apply()
         broker.time.pass_(0)
-        assert (broker.coordinator.active_shards()[0] is not before) == is_loaded_again
+        assert (broker.coordinator.led.active()[0] is not before) == is_loaded_again
         assert committed(broker, "g") == 1
 
 
@@ -393,7 +393,7 @@ def test_a_loaded_group_above_the_size_limit_rebalances() -> None:
     broker.ask(request, 3)
     broker.config.__dict__["group_max_size"] = 1
     broker.kill()
-    shard = broker.coordinator.active_shards()[0]
+    shard = broker.coordinator.led.active()[0]
     assert shard.groups["g"].state is GroupState.PREPARING_REBALANCE
 
 

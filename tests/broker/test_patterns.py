@@ -109,7 +109,7 @@ def test_without_google_re2_a_pattern_is_unsupported_and_the_log_names_the_extra
 ) -> None:
     monkeypatch.delitem(sys.modules, "tidelog.coordinators.transactions.patterns", raising=False)
     monkeypatch.setitem(sys.modules, "re2", None)
-    coordinator = SimpleNamespace(is_loading=False, active_shards=list)
+    coordinator = SimpleNamespace(led=SimpleNamespace(is_loading=False, active=list))
     api: Any = TxnAdminApi(SimpleNamespace(coordinator=coordinator), None, ManualClock())
     answer = api.list(None, ListTransactionsRequest(transactional_id_pattern="a.*"))
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION

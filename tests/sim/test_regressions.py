@@ -372,7 +372,7 @@ def test_offsets_are_not_forgotten_between_their_marker_and_its_commit() -> None
     members of a group both copied the same records (seed 424 of three brokers, with members)."""
     broker = GroupBroker(partitions=1)
     coordinator = broker.coordinator
-    (shard,) = coordinator.active_shards()
+    (shard,) = coordinator.led.active()
     replica = broker.replica_manager.partition(GROUP_METADATA_TOPIC, 0)
 
     def write(index: int, offset: int, producer: tuple[int, int] | None) -> None:

@@ -79,7 +79,7 @@ class TxnAdminApi:
         from tidelog.coordinators.transactions.states import TransactionState  # noqa: PLC0415 - seldom asked
 
         coordinator = self._transactions.coordinator
-        if coordinator.is_loading:
+        if coordinator.led.is_loading:
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         names = {state.wire_name for state in TransactionState}
         try:
@@ -95,7 +95,7 @@ class TxnAdminApi:
         states = {name for name in request.state_filters if name in names}
         now_ms = self._clock.wall_ms()
         listed = []
-        for shard in coordinator.active_shards():
+        for shard in coordinator.led.active():
             for transaction in shard.transactions.values():
                 value = transaction.value
                 if (

@@ -99,7 +99,7 @@ class TransactionCheckers:
             door = server._transactions
             if door is None or door._coordinator is None:
                 continue
-            for shard in door._coordinator._led.shards.values():
+            for shard in door._coordinator.led.shards.values():
                 if shard.is_loading:
                     return f"{TRANSACTION_STATE_TOPIC}-{shard.index} is loading on {node_id}"
                 for transaction in shard.transactions.values():
@@ -118,7 +118,7 @@ class TransactionCheckers:
     def _unstable_group(self) -> str | None:
         for node_id, server in self.world.machines.servers():
             groups = server._groups
-            for shard in () if groups is None else groups.active_shards():
+            for shard in () if groups is None else groups.led.active():
                 if shard.pending:
                     return f"offsets wait for {shard.pending._producers} on {node_id}"
         return None
@@ -203,7 +203,7 @@ class TransactionCheckers:
             if door is None or door._coordinator is None:
                 continue
             machine = self.world.machines.by_id[node_id]
-            for shard in door._coordinator._led.active():
+            for shard in door._coordinator.led.active():
                 folder = f"{DATA}/{TRANSACTION_STATE_TOPIC}-{shard.index}"
                 newest: dict[str, Any] = {}
                 end = 0

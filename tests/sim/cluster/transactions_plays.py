@@ -77,7 +77,7 @@ class TransactionPlay(Play):
             door: Any = server._transactions
             if door is None or door._coordinator is None:
                 continue
-            for shard in door._coordinator._led.active():
+            for shard in door._coordinator.led.active():
                 for transaction in shard.transactions.values():
                     yield node_id, transaction
 
@@ -184,7 +184,7 @@ class TransactionPlay(Play):
                     node_id
                     for node_id, server in self.machines.servers()
                     if server._groups is not None
-                    and any(shard.pending for shard in server._groups.active_shards())
+                    and any(shard.pending for shard in server._groups.led.active())
                 ]
                 return bool(found)
 

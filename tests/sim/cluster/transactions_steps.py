@@ -206,7 +206,7 @@ class StepWorld:
         door = self._door()
         if door is None or door._coordinator is None:
             return None
-        shard = door._coordinator._led.shards.get(self._partition_of_id())
+        shard = door._coordinator.led.shards.get(self._partition_of_id())
         return None if shard is None else shard.transactions.get(self.transactional_id)
 
     def _door(self) -> Any:

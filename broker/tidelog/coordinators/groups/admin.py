@@ -195,11 +195,11 @@ class GroupAdmin:
     def list_groups(self) -> list[Group] | ErrorCode:
         """Return all groups of this broker, or COORDINATOR_LOAD_IN_PROGRESS."""
         coordinator = self._coordinator
-        if coordinator.is_closed:
+        if coordinator.led.is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if coordinator.is_loading:
+        if coordinator.led.is_loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return [group for shard in coordinator.active_shards() for group in shard.groups.values()]
+        return [group for shard in coordinator.led.active() for group in shard.groups.values()]
 
     def delete_group(self, group_id: str, on_done: Callable[[ErrorCode], None]) -> None:
         """Delete one empty group and its offsets."""
@@ -233,7 +233,7 @@ class GroupAdmin:
 
     def expire_offsets(self) -> None:
         """Write tombstones for expired offsets, and for empty groups that have none left."""
-        for shard in self._coordinator.active_shards():
+        for shard in self._coordinator.led.active():
             self._expire_shard(shard)
 
     def _expire_shard(self, shard: GroupShard) -> None:

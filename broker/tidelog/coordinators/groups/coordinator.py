@@ -79,7 +79,7 @@ class GroupCoordinator:
         self._rng = rng
         self._timers = timers
         self._limits = GroupLimits(config.group_initial_rebalance_delay_ms, config.group_max_size)
-        self._led: LedPartitions[GroupShard] = LedPartitions(
+        self.led: LedPartitions[GroupShard] = LedPartitions(
             self.topic, replica_manager.node_id, timers, self
         )
 
@@ -87,14 +87,14 @@ class GroupCoordinator:
 
     def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
         """Follow the cluster."""
-        self._led.on_image(delta, image)
+        self.led.on_image(delta, image)
         for topic in delta.deleted_topics:
             if topic.name != GROUP_METADATA_TOPIC:
                 self._topic_deleted(topic.name, topic.topic_id)
 
     def close(self) -> None:
         """Unload all groups, as if another broker had taken over."""
-        self._led.close()
+        self.led.close()
 
     def new_shard(self, index: int, leader_epoch: int) -> GroupShard:
         """Create a shard; this and the next three methods are for `LedPartitions`."""
@@ -142,7 +142,7 @@ class GroupCoordinator:
 
     def _topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Delete the offsets of a deleted topic at once, before their retention ends."""
-        for shard in self._led.shards.values():
+        for shard in self.led.shards.values():
             if shard.is_loading:
                 shard.deleted_topics.append((name, topic_id))
             else:
@@ -156,26 +156,12 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """Return a group's partition of `__consumer_offsets`."""
-        count = self._led.partition_count or self.config.offsets_topic_num_partitions
+        count = self.led.partition_count or self.config.offsets_topic_num_partitions
         return partition_for(group_id, count)
 
     def shard_of(self, group_id: str) -> GroupShard | ErrorCode:
         """Return a group's shard, or the error if it is not served here now."""
-        return self._led.at(self.partition_for(group_id))
-
-    def active_shards(self) -> list[GroupShard]:
-        """Return the loaded shards."""
-        return self._led.active()
-
-    @property
-    def is_loading(self) -> bool:
-        """Return whether a partition is still loading."""
-        return self._led.is_loading
-
-    @property
-    def is_closed(self) -> bool:
-        """Return whether the coordinator has stopped."""
-        return self._led.is_closed
+        return self.led.at(self.partition_for(group_id))
 
     # ---- membership --------------------------------------------------------------------------
 
@@ -206,7 +192,7 @@ class GroupCoordinator:
         self.perform(shard, group, group.join(request, waiter, now))
 
     def _check_join(self, group_id: str, request: JoinRequest) -> ErrorCode:
-        if self._led.is_closed:
+        if self.led.is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
@@ -267,7 +253,7 @@ class GroupCoordinator:
 
     def _find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
         """Find a group for a member's request; an unknown group is an unknown member."""
-        if not group_id and not self._led.is_closed:
+        if not group_id and not self.led.is_closed:
             return ErrorCode.INVALID_GROUP_ID
         shard = self.shard_of(group_id)
         if isinstance(shard, ErrorCode):
@@ -308,7 +294,7 @@ class GroupCoordinator:
         group_id = group.group_id
         deadline_ms = group.next_deadline_ms()
         watch = shard.watches.get(group_id)
-        if deadline_ms is None or not self._led.holds(shard):
+        if deadline_ms is None or not self.led.holds(shard):
             if watch is not None:
                 watch.handle.cancel()
                 del shard.watches[group_id]
@@ -323,7 +309,7 @@ class GroupCoordinator:
 
     def _expire(self, shard: GroupShard, group: Group) -> None:
         shard.watches.pop(group.group_id, None)
-        if self._led.holds(shard) and shard.groups.get(group.group_id) is group:
+        if self.led.holds(shard) and shard.groups.get(group.group_id) is group:
             self.perform(shard, group, group.expire(self.now()))
 
     # ---- writing -----------------------------------------------------------------------------
@@ -374,7 +360,7 @@ class GroupCoordinator:
     ) -> None:
         """Append a marker to a partition of `__consumer_offsets`, which commits or drops the
         offsets that waited for it. `on_done` is called once with an error of Produce."""
-        shard = self._led.at(index)
+        shard = self.led.at(index)
         if isinstance(shard, ErrorCode):
             # not here, or not loaded yet: the caller retries
             on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)

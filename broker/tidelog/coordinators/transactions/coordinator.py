@@ -93,7 +93,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._timers = timers
         self._markers = markers
-        self._led: LedPartitions[TransactionShard] = LedPartitions(
+        self.led: LedPartitions[TransactionShard] = LedPartitions(
             self.topic, replica_manager.node_id, timers, self
         )
         self._sweeps: list[TimerHandle] = []
@@ -109,13 +109,13 @@ class TransactionCoordinator:
     def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
         """Follow the cluster."""
         self._markers.on_image(image)
-        self._led.on_image(delta, image)
+        self.led.on_image(delta, image)
 
     def close(self) -> None:
         """Unload all shards, as if another broker had taken over."""
         for sweep in self._sweeps:
             sweep.cancel()
-        self._led.close()
+        self.led.close()
         self._markers.close()
 
     def new_shard(self, index: int, leader_epoch: int) -> TransactionShard:
@@ -133,7 +133,7 @@ class TransactionCoordinator:
         """Serve once everything loaded is committed, and complete decided transactions."""
 
         def committed(error: ErrorCode) -> None:
-            if not self._led.holds(shard):
+            if not self.led.holds(shard):
                 return
             if error is ErrorCode.REQUEST_TIMED_OUT:
                 self.loaded(shard)
@@ -157,21 +157,12 @@ class TransactionCoordinator:
 
     def partition_for(self, transactional_id: str) -> int:
         """Return an id's partition of `__transaction_state`."""
-        count = self._led.partition_count or self.config.transaction_state_log_num_partitions
+        count = self.led.partition_count or self.config.transaction_state_log_num_partitions
         return partition_for(transactional_id, count)
 
     def shard_of(self, transactional_id: str) -> TransactionShard | ErrorCode:
         """Return an id's shard, or the error if it is not served here now."""
-        return self._led.at(self.partition_for(transactional_id))
-
-    def active_shards(self) -> list[TransactionShard]:
-        """Return the loaded shards."""
-        return self._led.active()
-
-    @property
-    def is_loading(self) -> bool:
-        """Return whether a partition is still loading."""
-        return self._led.is_loading
+        return self.led.at(self.partition_for(transactional_id))
 
     def find(self, transactional_id: str) -> tuple[TransactionShard, Transaction] | ErrorCode:
         """Return an id and its shard; INVALID_PRODUCER_ID_MAPPING if it is unknown."""
@@ -346,7 +337,7 @@ class TransactionCoordinator:
     def abort_late(self) -> None:
         """Abort transactions that have exceeded their timeout."""
         now_ms = self._clock.wall_ms()
-        for shard in self._led.active():
+        for shard in self.led.active():
             for transaction in list(shard.transactions.values()):
                 value = transaction.value
                 is_late = (
@@ -374,7 +365,7 @@ class TransactionCoordinator:
     def expire(self) -> None:
         """Expire ids that were not used for transactional.id.expiration.ms."""
         oldest_ms = self._clock.wall_ms() - self.config.transactional_id_expiration_ms
-        for shard in self._led.active():
+        for shard in self.led.active():
             idle = [each for each in shard.transactions.values() if each.is_idle_since(oldest_ms)]
             for start in range(0, len(idle), TOMBSTONES_MAX):
                 self._forget(shard, idle[start : start + TOMBSTONES_MAX])
@@ -429,7 +420,7 @@ class TransactionCoordinator:
         def written(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 transaction.complete(target)
-            elif self._led.holds(shard):
+            elif self.led.holds(shard):
                 logger.warning(
                     "Could not complete transaction %s: %s",
                     transaction.transactional_id,
@@ -438,7 +429,7 @@ class TransactionCoordinator:
                 when = self._timers.time() + REWRITE_S
                 self._timers.call_at(when, self._finish, shard, transaction, target)
 
-        if self._led.holds(shard):
+        if self.led.holds(shard):
             self._append(shard, [record(transaction.transactional_id, target)], written)
 
     # ---- writing -----------------------------------------------------------------------------
@@ -477,7 +468,7 @@ class TransactionCoordinator:
     ) -> None:
         """See `log_writer`."""
         append(
-            self._led,
+            self.led,
             shard,
             records,
             now_ms=self._clock.wall_ms(),

@@ -188,9 +188,13 @@ class Transactions:
     ) -> dict[TopicPartition, ErrorCode]:
         node_id = self._coordinator_of(transactional_id)
         if node_id == self._replicas.node_id:
-            return await self._add_here(
-                transactional_id, producer, partitions, verify_only=verify_only
-            )
+            if verify_only:
+                return self.coordinator.verify_partitions(transactional_id, producer, partitions)
+            from tidelog.coordinators.transactions.transaction import TransactionVersion
+
+            asked = (transactional_id, producer, partitions, TransactionVersion.V2)
+            error = await called_back(partial(self.coordinator.add_partitions, *asked))
+            return dict.fromkeys(partitions, error)
         if node_id is None or self.colleagues is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         from tidelog.network.peers import PeerError
@@ -208,26 +212,3 @@ class Transactions:
             return None
         leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
         return leader if leader >= 0 else None
-
-    async def _add_here(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        partitions: AbstractSet[TopicPartition],
-        *,
-        verify_only: bool,
-    ) -> dict[TopicPartition, ErrorCode]:
-        if verify_only:
-            return self.coordinator.verify_partitions(transactional_id, producer, partitions)
-        from tidelog.coordinators.transactions.transaction import TransactionVersion
-
-        error = await called_back(
-            partial(
-                self.coordinator.add_partitions,
-                transactional_id,
-                producer,
-                partitions,
-                TransactionVersion.V2,
-            )
-        )
-        return dict.fromkeys(partitions, error)
