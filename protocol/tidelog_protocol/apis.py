@@ -136,10 +136,6 @@ class Api:
         module = import_module(f"tidelog_protocol.messages.{self._module}")
         return cast("type[Message]", getattr(module, self.name + kind))
 
-    def serves(self, version: int) -> bool:
-        """Return whether this version can be read and written."""
-        return self.min_version <= version <= self.max_version
-
     def request_codec(self, version: int) -> Codec[Any]:
         """Codec of requests in a version; ProtocolError when there is no such version."""
         known = self._request_codecs.get(version)

@@ -11,7 +11,6 @@ import struct
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import SAFE_STRING_BYTES, long_string, skip_tagged_fields
 
@@ -23,7 +22,6 @@ __all__ = [
     "FrameReader",
     "RequestHeader",
     "decode_client_id",
-    "decode_request_header",
     "decode_response_header",
     "framed",
     "request_frame",
@@ -34,7 +32,6 @@ __all__ = [
 _SIZE = Struct(">i")
 _SIZE_AND_CORRELATION_ID = Struct(">ii")
 _SIZE_CORRELATION_ID_AND_TAGS = Struct(">iix")
-_REQUEST_START = Struct(">hhi")
 _LENGTH = Struct(">h")
 _REQUEST_HEAD = Struct(">hhih")
 
@@ -57,23 +54,6 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
-
-
-def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """Read a request's header; the body starts at the position given beside it.
-
-    The fixed fields are the same in every header version, so the header of an API or version that
-    is not served can be read too; the caller decides whether to answer. ProtocolError if the header
-    is truncated.
-    """
-    try:
-        api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
-    except struct.error as error:
-        raise ProtocolError("request header: truncated") from error
-    api = API.get(api_key)
-    flexible = api is not None and api_version >= api.flexible_from
-    client_id, position = decode_client_id(frame, flexible=flexible)
-    return RequestHeader(api_key, api_version, correlation_id, client_id), position
 
 
 def decode_client_id(frame: Buffer, *, flexible: bool) -> tuple[str | None, int]:

@@ -232,22 +232,18 @@ class _Loader:
             return active.base_offset  # its indexes need not be loaded
         try:
             end_offset = active.next_offset()
-            self._report_index_fault(active)
+            if active.index_fault is not None:
+                # All was written at the orderly stop: these files are no leftovers.
+                self._report(
+                    f"{active.index_fault}; the indexes were built again, but it may be the records"
+                    " that are damaged"
+                )
             return end_offset
         except StorageError as error:
             self._report(f"segment {active.base_offset} is torn after a clean stop: {error}")
             torn = Checkpointed(recovery_point=active.base_offset)
             self.recovered += self.recover(segments, torn)
             return active.next_offset()
-
-    def _report_index_fault(self, active: Segment) -> None:
-        """All was written at the orderly stop: index files that do not fit the records are no
-        leftovers."""
-        if active.index_fault is not None:
-            self._report(
-                f"{active.index_fault}; the indexes were built again, but it may be the records"
-                " that are damaged"
-            )
 
     def _start_anew(self, segments: Segments, log_start_offset: int) -> int:
         """The log ends below its log start: nothing in it may be read any more."""

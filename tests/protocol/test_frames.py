@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.request_headers import decode_request_header
 from tidelog_protocol import frames as frames_module
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import (
     FrameReader,
     RequestHeader,
-    decode_request_header,
     decode_response_header,
     request_frame,
     response_frame,

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
+from support.request_headers import decode_request_header
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.compiler import codec
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.frames import (
     RequestHeader,
-    decode_request_header,
     decode_response_header,
     request_frame,
     response_frame,
