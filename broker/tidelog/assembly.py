@@ -57,7 +57,7 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["client_handlers", "joined", "log_dir_moves", "lone_handlers", "remote_tier"]
+__all__ = ["client_handlers", "joined", "late_handlers", "log_dir_moves", "remote_tier"]
 
 
 def client_handlers(
@@ -129,12 +129,11 @@ def remote_tier(
     metadata: MetadataLog,
     topics: AutoTopics,
     new_channel: Callable[[str, int], PeerChannel] | None,
-    catch_up: Callable[[], Awaitable[None]] | None,
+    catch_up: Callable[[], Awaitable[None]],
     meters: Meters,
     on_failure: Callable[[BaseException], None],
 ) -> RemoteTier | None:
-    """Open the remote tier; None if this broker has none. `catch_up` is None for a lone broker.
-    StartError, OSError."""
+    """Open the remote tier; None if this broker has none. StartError, OSError."""
     if not config.remote_log_storage_system_enable:
         return None
     from tidelog.tiered.cluster_access import ClusterAccess
@@ -145,17 +144,13 @@ def remote_tier(
         image=lambda: metadata.image,
         create_topic=topics.create,
         new_channel=new_channel,
-        catch_up=catch_up or _nothing_is_newer,
+        catch_up=catch_up,
     )
     tier = RemoteTier(
         config, runtime, replicas=replicas, cluster=cluster, meters=meters, on_failure=on_failure
     )
     tier.open()
     return tier
-
-
-async def _nothing_is_newer() -> None:
-    """Return at once: a lone broker's metadata is always the newest."""
 
 
 def remote_parts(
@@ -168,29 +163,6 @@ def remote_parts(
 
     loop = asyncio.get_running_loop()
     return RemoteFetches(replicas, reads, loop), RemoteOffsets(replicas, reads, loop)
-
-
-def lone_handlers(
-    runtime: Runtime, metadata: MetadataLog, controller: Controller, node_id: int
-) -> dict[ApiKey, Handler]:
-    """Return the handlers of a lone broker as its own active controller."""
-
-    def build() -> dict[ApiKey, Handler]:
-        from tidelog.api import describe_quorum, elections
-
-        quorum = describe_quorum.alone(metadata, runtime.clock, node_id)
-        return joined((quorum, elections.ElectionsApi(controller)))
-
-    return late_handlers(
-        (
-            ApiKey.ELECT_LEADERS,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            ApiKey.LIST_PARTITION_REASSIGNMENTS,
-            ApiKey.DESCRIBE_QUORUM,
-            ApiKey.UNREGISTER_BROKER,
-        ),
-        build,
-    )
 
 
 def txn_admin_handlers(

@@ -69,12 +69,13 @@ class ClientListeners:
         protocols = dict(
             entry.split(":") for entry in config.listener_security_protocol_map.split(",")
         )
-        for endpoint in config.client_listeners():
+        for endpoint in (*config.controller_listeners(), *config.client_listeners()):
             if protocols.get(endpoint.name, "PLAINTEXT") != "PLAINTEXT":
                 raise StartError(
                     f"listeners: {endpoint.name} uses {protocols[endpoint.name]}, "
                     "but only PLAINTEXT is supported"
                 )
+        for endpoint in config.client_listeners():
             try:
                 listener = await network.listen(
                     endpoint.host, endpoint.port, partial(factory, endpoint.name)
@@ -109,16 +110,15 @@ def open_logs(
 ) -> tuple[LogManager, str]:
     """Open the log directories; return their manager and the cluster id.
 
-    New directories are formatted for `new_cluster_id`; those of a lone broker for a new id. A node
+    New directories are formatted for `new_cluster_id`; those of the only voter for a new id. A node
     of an existing cluster with an empty disk must not vote as if it were new, so the operator
     formats its directories.
 
     LogDirectoryError, CheckpointError, StartError, StorageError and OSError on failure.
     """
     present = look([config], runtime.files)
-    is_alone = len(config.quorum_voters()) <= 1
     cluster_id, new_directory_id = present.cluster_id, None
-    if present.is_new and (is_alone or new_cluster_id):
+    if present.is_new and (config.is_only_voter() or new_cluster_id):
         cluster_id = new_cluster_id or random_cluster_id(runtime.rng.uuid)
         new_directory_id = runtime.rng.uuid
     elif present.missing or cluster_id is None:

@@ -66,7 +66,7 @@ class Maintenance:
             ("flush", flush_ms, self._flush),
             ("checkpoints", checkpoint_ms, self._checkpoint),
         ]
-        if len(config.quorum_voters()) > 1:  # a lone broker finds it in its log
+        if not config.is_alone():  # a lone broker finds it in its log
             interval_ms = config.replica_high_watermark_checkpoint_interval_ms
             works.append(("high-watermarks", interval_ms, self._checkpoint_high_watermarks))
         for name, interval_ms, work in works:

@@ -1,14 +1,17 @@
 """Build the parts of a broker that talk to other nodes.
 
 The controller listener for requests of other nodes; the channel to the active controller;
-forwarding; the broker's life cycle; AlterPartition. Built by `server.py`, only if
-`controller.quorum.voters` names several nodes; imported only then.
+forwarding; the broker's life cycle; AlterPartition. Built by `server.py`. A lone broker is a
+quorum of one: it takes the same path, calls its own controller, and has none of what is for other
+nodes (`BrokerConfig.is_alone`), which is imported when it is built.
 
 Start: `listen` first of all, `build` when the broker's own parts are there, `open` when the
 metadata log is open, `join` when the broker follows images. Stop is the reverse: `leave` while
 everything still serves, `stop_fetching` when clients have gone, `close` before the metadata log
 closes.
 """
+
+# ruff: noqa: PLC0415 - a lone broker does not import what is for other nodes
 
 from __future__ import annotations
 
@@ -18,12 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.api.brokers import BrokersApi
 from tidelog.api.configs import ConfigsApi
-from tidelog.api.describe_quorum import DescribeQuorumApi, Voter
-from tidelog.api.elections import ElectionsApi
-from tidelog.api.quorum import QuorumApi, view_of
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import joined
+from tidelog.assembly import joined, late_handlers
 from tidelog.cluster.controller.controller import TICK_SECONDS
 from tidelog.cluster.forwarding import ControllerDoor, Forwarding
 from tidelog.cluster.lifecycle import BrokerLifecycle
@@ -32,29 +32,37 @@ from tidelog.cluster.quorum.core import Timeouts
 from tidelog.cluster.quorum.driver import Quorum
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
-from tidelog.network.peers import PeerChannel
-from tidelog.replication.fetcher_manager import FetcherManager
-from tidelog.replication.lost_replicas import LostReplicas
+from tidelog_protocol.apis import ApiKey
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tidelog.api.describe_quorum import Voter
     from tidelog.cluster.controller.controller import Controller
     from tidelog.cluster.metadata.settings import MetadataLogSettings
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.network.dispatch import Handler, RequestContext
+    from tidelog.network.peers import PeerChannel
     from tidelog.publisher import MetadataPublisher
+    from tidelog.replication.fetcher_manager import FetcherManager
+    from tidelog.replication.lost_replicas import LostReplicas
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Listener, Runtime
-    from tidelog_protocol.apis import ApiKey
     from tidelog_storage.manager import LogManager
 
 __all__ = ["Membership"]
 
 log = logging.getLogger("tidelog.membership")
 
+OF_ADMINS = (
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UNREGISTER_BROKER,
+)
 LEAVE_S_MAX = 3.0  # limit for moving leaderships when this broker stops
 
 
@@ -66,7 +74,6 @@ class _Parts(NamedTuple):
     door: ControllerDoor
     forwarding: Forwarding
     lifecycle: BrokerLifecycle
-    fetchers: FetcherManager
     of_admins: dict[ApiKey, Handler]
     configs: ConfigsApi
 
@@ -92,6 +99,7 @@ class Membership:
         self._metadata: MetadataLog | None = None
         self._quorum: Quorum | None = None
         self._built: _Parts | None = None
+        self._fetchers: FetcherManager | None = None
         self._lost_replicas: LostReplicas | None = None
         self._ticking: asyncio.Task[None] | None = None
 
@@ -172,19 +180,21 @@ class Membership:
         )
         assert metadata is not None
         assert quorum is not None
-        describing = DescribeQuorumApi(lambda: view_of(quorum), _endpoints(config))
-        of_admins = joined((describing, ElectionsApi(controller)))
+        if config.is_alone():
+            of_admins = late_handlers(OF_ADMINS, lambda: _of_admins(config, controller, quorum))
+        else:
+            of_admins = _of_admins(config, controller, quorum)
         configs = ConfigsApi(metadata, controller, config)
         of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
         handlers = {**of_admins, **of_brokers}
-        for key, handler in QuorumApi(quorum).handlers().items():
-            handlers[key] = _while_in(quorum, handler)
+        if not config.is_alone():
+            handlers |= _of_voters(quorum)
         versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=config.node_id)
         door = ControllerDoor(
             metadata,
             handlers,
             lambda host, port: self._channel("controller", host, port),
-            config.quorum_voters(),
+            [voter for voter in config.quorum_voters() if voter.node_id != config.node_id],
         )
         forwarding = Forwarding(
             door,
@@ -201,34 +211,47 @@ class Membership:
             endpoints=endpoints,
             logs=logs,
         )
+        dispatcher = Dispatcher({**handlers, **versions.handlers()})
+        self._built = _Parts(
+            controller, dispatcher, door, forwarding, lifecycle, of_admins, configs
+        )
+        if not config.is_alone():
+            self._replicate(replicas, door, lifecycle)
+
+    def _replicate(
+        self, replicas: ReplicaManager, door: ControllerDoor, lifecycle: BrokerLifecycle
+    ) -> None:
+        """Build what follows other leaders, and what other followers need of this broker."""
+        from tidelog.replication.fetcher_manager import FetcherManager
+        from tidelog.replication.lost_replicas import LostReplicas
+
+        config = self._config
         replicas.use_controller(
             door.ask, lambda: lifecycle.broker_epoch, config.replica_lag_time_max_ms
         )
-        fetchers = FetcherManager(
+        self._fetchers = FetcherManager(
             replicas,
             lambda host, port: self._channel(
                 "replica", host, port, config.replica_socket_timeout_ms / 1000
             ),
             config=config,
-            rng=runtime.rng,
+            rng=self._runtime.rng,
             broker_epoch=lambda: lifecycle.broker_epoch,
             new_fetcher=self._new_fetcher,
         )
-        dispatcher = Dispatcher({**handlers, **versions.handlers()})
         self._lost_replicas = LostReplicas(replicas)
-        self._built = _Parts(
-            controller, dispatcher, door, forwarding, lifecycle, fetchers, of_admins, configs
-        )
 
     def follow(self, publisher: MetadataPublisher) -> None:
         """Add the parts of a cluster member that follow images."""
         publisher.lifecycle = self._parts.lifecycle
-        publisher.fetchers = self._parts.fetchers
+        publisher.fetchers = self._fetchers
         publisher.lost_replicas = self._lost_replicas
 
     def _channel(
         self, purpose: str, host: str, port: int, timeout_s: float | None = None
     ) -> PeerChannel:
+        from tidelog.network.peers import PeerChannel
+
         config, runtime = self._config, self._runtime
         if timeout_s is None:
             timeout_s = config.controller_quorum_request_timeout_ms / 1000
@@ -241,9 +264,13 @@ class Membership:
             rng=runtime.rng,
         )
 
-    def colleague_channel(self, host: str, port: int) -> PeerChannel:
-        """Connect to a broker's client listener, for requests about transactions."""
-        return self._channel("transactions", host, port, self._config.request_timeout_ms / 1000)
+    @property
+    def new_channel(self) -> Callable[[str, int], PeerChannel] | None:
+        """Connects to another broker's client listener; None for a lone broker."""
+        if self._config.is_alone():
+            return None
+        timeout_s = self._config.request_timeout_ms / 1000
+        return lambda host, port: self._channel("transactions", host, port, timeout_s)
 
     async def catch_up(self) -> None:
         """See `Quorum.catch_up`."""
@@ -254,6 +281,8 @@ class Membership:
         """Take part in the quorum; the metadata log is open. OSError if its disk fails."""
         assert self._quorum is not None
         self._quorum.start()
+        if self._config.is_alone():
+            return
         self._connections.open(self._parts.dispatcher)
         self._ticking = asyncio.get_running_loop().create_task(
             self._tick(), name=f"controller-{self._config.node_id}-tick"
@@ -272,13 +301,15 @@ class Membership:
     async def join(self) -> None:
         """Register, and return when this broker is unfenced; LifecycleError on failure."""
         await self._parts.lifecycle.start()
+        if self._config.is_alone():
+            await self._parts.controller.settle()
 
     # -- stop --------------------------------------------------------------------------------------
 
     async def stop_fetching(self) -> None:
         """Stop following leaders; no other node changes the logs after this."""
-        if self._built is not None:
-            await self._built.fetchers.close()
+        if self._fetchers is not None:
+            await self._fetchers.close()
         if self._lost_replicas is not None:
             await self._lost_replicas.close()
 
@@ -317,10 +348,40 @@ class Membership:
         self._connections.abort()
 
 
+def _of_admins(
+    config: BrokerConfig, controller: Controller, quorum: Quorum
+) -> dict[ApiKey, Handler]:
+    """Return the handlers of what clients ask of the active controller."""
+    from tidelog.api.describe_quorum import DescribeQuorumApi
+    from tidelog.api.elections import ElectionsApi
+    from tidelog.api.quorum import view_of
+
+    describing = DescribeQuorumApi(lambda: view_of(quorum), _endpoints(config))
+    return joined((describing, ElectionsApi(controller)))
+
+
+def _of_voters(quorum: Quorum) -> dict[ApiKey, Handler]:
+    """Return the handlers of what other nodes ask of a voter."""
+    from tidelog.api.quorum import QuorumApi
+
+    return {
+        key: _while_in(quorum, handler) for key, handler in QuorumApi(quorum).handlers().items()
+    }
+
+
 def _endpoints(config: BrokerConfig) -> list[Voter]:
-    """Return the voters' controller addresses, all with the same listener name."""
+    """Return the voters' controller addresses, all with the same listener name; no port for an
+    only voter without a controller listener."""
+    from tidelog.api.describe_quorum import Voter
+
     name = config.controller_listener_names[0]
-    return [Voter(voter.node_id, name, voter.host, voter.port) for voter in config.quorum_voters()]
+    if config.is_alone():
+        return [Voter(config.node_id, "", "", 0)]
+    voters = config.quorum_voters()
+    if not voters:
+        own = config.controller_listeners()[0]
+        return [Voter(config.node_id, name, own.host, own.port)]
+    return [Voter(voter.node_id, name, voter.host, voter.port) for voter in voters]
 
 
 def _while_in(quorum: Quorum, handler: Handler) -> Handler:

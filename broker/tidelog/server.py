@@ -23,12 +23,10 @@ from typing import TYPE_CHECKING
 
 from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import client_handlers, log_dir_moves, lone_handlers, remote_tier
+from tidelog.assembly import client_handlers, log_dir_moves, remote_tier
 from tidelog.cluster.auto_topics import AutoTopics
 from tidelog.cluster.controller.controller import Controller
-from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.metadata.replay import ReplayError
-from tidelog.cluster.quorum.driver import Quorum
 from tidelog.coordinators.groups.admin import GroupAdmin
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.transactions.transactions import Transactions
@@ -43,6 +41,7 @@ from tidelog.foundation import (
 )
 from tidelog.healing.schedule import Healing
 from tidelog.maintenance import Maintenance
+from tidelog.membership import Membership
 from tidelog.metrics.meters import Meters
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
@@ -58,8 +57,8 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig
-    from tidelog.membership import Membership
     from tidelog.metrics.prometheus import PrometheusEndpoint
     from tidelog.network.dispatch import Handler
     from tidelog.replication.log_dir_moves import LogDirMoves
@@ -96,18 +95,16 @@ class BrokerServer:
         """Called on a `failure`, to stop the broker; `start` raises it."""
         self._volume_bytes = volume_bytes
         self._new_cluster_id = new_cluster_id
-        self._new_fetcher = new_fetcher
         self._listeners = ClientListeners(config)
         self._connections = Connections(
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms_max=config.connections_max_idle_ms,
             connections_max=config.max_connections,
         )
-        self._membership: Membership | None = None
+        self._membership = Membership(config, runtime, new_fetcher)
         self._logs: LogManager | None = None
         self._disks: DiskWatch | None = None
         self._metadata: MetadataLog | None = None
-        self._quorum: Quorum | None = None
         self._controller: Controller | None = None
         self._auto_topics: AutoTopics | None = None
         self._replicas: ReplicaManager | None = None
@@ -158,14 +155,14 @@ class BrokerServer:
             self._disks = DiskWatch(
                 self._logs,
                 self.config.metadata_directory(),
-                is_member=self._membership is not None,
+                is_member=not self.config.is_alone(),
                 on_failure=self._fail,
             )
             check_metadata_log(self.config, self.runtime, self._logs)
             await self._start_on_logs(cluster_id)
-            others = self._membership
-            channel = None if others is None else others.colleague_channel
-            self.healing = Healing(self.config, self.runtime, self.replicas, channel, self._tier)
+            self.healing = Healing(
+                self.config, self.runtime, self.replicas, self._membership.new_channel, self._tier
+            )
             check_tier(self.config, self.metadata.image)
             self._check_disk()
             self._is_started = True
@@ -185,11 +182,7 @@ class BrokerServer:
 
     async def _listen(self) -> None:
         await self._listeners.open(self.runtime.network, self._connections.factory)
-        if len(self.config.quorum_voters()) > 1:
-            from tidelog.membership import Membership  # noqa: PLC0415 - clusters alone need it
-
-            self._membership = Membership(self.config, self.runtime, self._new_fetcher)
-            await self._membership.listen()
+        await self._membership.listen()
 
     async def _start_on_logs(self, cluster_id: str) -> None:
         config, runtime, logs, disks = self.config, self.runtime, self._logs, self._disks
@@ -218,24 +211,23 @@ class BrokerServer:
         )
         self._group_admin = GroupAdmin(groups, loop)
         controller = self._controller = Controller(metadata, config, runtime.rng, runtime.clock)
-        if membership is not None:
-            membership.build(
-                controller=controller,
-                replicas=replicas,
-                endpoints=self._listeners.registered,
-                cluster_id=cluster_id,
-                logs=logs,
-            )
+        membership.build(
+            controller=controller,
+            replicas=replicas,
+            endpoints=self._listeners.registered,
+            cluster_id=cluster_id,
+            logs=logs,
+        )
         self._transactions = Transactions(
             config=config,
             loop=loop,
             replica_manager=replicas,
-            allocate_producer_ids=(membership or controller).allocate_producer_ids,
+            allocate_producer_ids=membership.allocate_producer_ids,
             end_of_offsets=groups.end_transaction,
-            new_channel=None if membership is None else membership.colleague_channel,
+            new_channel=membership.new_channel,
         )
         self._auto_topics = AutoTopics(
-            controller.create_topics if membership is None else membership.forwarding.create_topics,
+            membership.forwarding.create_topics,
             config,
         )
         self._tier = self._remote_tier(cluster_id, replicas, metadata)
@@ -243,11 +235,8 @@ class BrokerServer:
             self._log_dir_moves()
         self._follow_images(metadata, replicas)
         metadata.open()
-        if membership is None:
-            await self._register(metadata)
-        else:
-            membership.open()
-            await self._join(membership, logs)
+        membership.open()
+        await self._join(membership, logs)
         self._maintenance = Maintenance(
             logs=logs,
             config=config,
@@ -282,8 +271,8 @@ class BrokerServer:
             replicas=replicas,
             metadata=metadata,
             topics=self._auto_topics,
-            new_channel=None if membership is None else membership.colleague_channel,
-            catch_up=None if membership is None else membership.catch_up,
+            new_channel=membership.new_channel,
+            catch_up=membership.catch_up,
             meters=self.meters,
             on_failure=self._fail,
         )
@@ -305,8 +294,7 @@ class BrokerServer:
             transactions=self._transactions,
             tier=self._tier,
         )
-        if self._membership is not None:
-            self._membership.follow(publisher)
+        self._membership.follow(publisher)
         metadata.subscribe(publisher.publish)
 
     async def _join(self, membership: Membership, logs: LogManager) -> None:
@@ -321,8 +309,9 @@ class BrokerServer:
         finally:
             self._joining = None
         self._broker_epoch = membership.broker_epoch
-        with suppress(OSError):  # otherwise the next start waits for the end of the session
-            logs.note_broker_epoch(self._broker_epoch)
+        if not self.config.is_only_voter():
+            with suppress(OSError):  # otherwise the next start waits for the end of the session
+                logs.note_broker_epoch(self._broker_epoch)
 
     def _check_disk(self) -> None:
         if self.failure is not None:
@@ -333,29 +322,7 @@ class BrokerServer:
         settings = metadata_log_settings(
             self.config, self.runtime, self._logs, cluster_id, self._fail
         )
-        if self._membership is not None:
-            return self._membership.new_metadata_log(settings)
-        metadata = MetadataLog(settings)
-        self._quorum = Quorum(
-            metadata,
-            {},
-            node_id=self.config.node_id,
-            clock=self.runtime.clock,
-            rng=self.runtime.rng,
-        )
-        return metadata
-
-    async def _register(self, metadata: MetadataLog) -> None:
-        assert self._controller is not None
-        assert self._logs is not None
-        assert self._quorum is not None
-        self._quorum.start()
-        self._broker_epoch = await self._controller.register_alone(
-            self._listeners.registered,
-            rack=self.config.broker_rack,
-            log_dirs=[directory.directory_id for directory in self._logs.directories],
-        )
-        metadata.start_publishing(self._broker_epoch)
+        return self._membership.new_metadata_log(settings)
 
     def _handlers(self, replicas: ReplicaManager, cluster_id: str) -> dict[ApiKey, Handler]:
         """Return the handlers of the clients' listener."""
@@ -380,11 +347,7 @@ class BrokerServer:
             volume_bytes=self._volume_bytes,
             moves=self._log_dir_moves,
         )
-        if membership is None:
-            node_id = self.config.node_id
-            handlers |= lone_handlers(self.runtime, self._metadata, controller, node_id)
-        else:
-            handlers = membership.wrap(handlers)
+        handlers = membership.wrap(handlers)
         versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=self.config.node_id)
         return {**handlers, **versions.handlers()}
 
@@ -400,7 +363,7 @@ class BrokerServer:
             await self.kill()
             return
         membership = self._membership
-        if membership is not None and controlled:
+        if controlled:
             await membership.leave()
         self._listeners.close()
         await self._close_connections()
@@ -442,25 +405,19 @@ class BrokerServer:
     async def _stop_sharing(self) -> None:
         """Stop partitions, then the channels to other nodes, then the metadata log."""
         membership = self._membership
-        if membership is not None:
-            await membership.stop_fetching()
+        await membership.stop_fetching()
         if self._moves is not None:
             await self._moves.close()
         if self._replicas is not None:
             await self._replicas.stop()
             self._replicas.close()
-        if membership is not None:
-            await membership.close()
+        await membership.close()
         if self._auto_topics is not None:
             await self._auto_topics.close()
-        if membership is not None:
-            await membership.leave_quorum()
-        elif self._quorum is not None:
-            await self._quorum.stop()
+        await membership.leave_quorum()
         if self._metadata is not None:
             await self._metadata.close()
-        if membership is not None:
-            membership.hang_up()
+        membership.hang_up()
 
     async def _close_connections(self) -> None:
         """Let clients read their last responses for a moment."""
@@ -488,11 +445,10 @@ class BrokerServer:
         self._listeners.close()
         self._connections.stop()
         self._connections.abort()
-        if self._membership is not None:
-            self._membership.hang_up()
-            await self._membership.stop_fetching()
-            await self._membership.close()
-            await self._membership.abandon()
+        self._membership.hang_up()
+        await self._membership.stop_fetching()
+        await self._membership.close()
+        await self._membership.abandon()
         await self._stop_serving()
         if self._tier is not None:
             await self._tier.abandon()

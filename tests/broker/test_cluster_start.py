@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import tempfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from tidelog_protocol.messages.cluster import (
     MetadataRequest,
     MetadataResponse,
 )
+from tidelog_protocol.messages.quorum import DescribeQuorumRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -437,3 +439,57 @@ def test_processes_that_do_not_stop_are_reported(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(KeyError) as raised:
         run(lambda: test(KeyError("mine")))
     assert raised.value.__notes__ == [words]
+
+
+def test_a_quorum_of_one_takes_other_brokers() -> None:
+    """It opens its controller listener, replicates, and elects when the other broker is away."""
+
+    async def test() -> None:
+        runtime, ports = system_runtime(), Ports()
+        try:
+            (port,) = await ports.take(runtime, "127.0.0.1", 1)
+            with tempfile.TemporaryDirectory() as folder:
+                await two_brokers_of_one_voter(port, folder)
+        finally:
+            ports.release()
+
+    run(test)
+
+
+async def two_brokers_of_one_voter(port: int, folder: str) -> None:
+    servers: list[BrokerServer] = []
+    try:
+        for node_id in (1, 2):
+            properties = node_properties(
+                {},
+                node_id=node_id,
+                voters={1: f"127.0.0.1:{port}"},
+                host="127.0.0.1",
+                port=0,
+                data_dir=f"{folder}/{node_id}",
+            )
+            server = BrokerServer(
+                BrokerConfig.from_properties(properties),
+                system_runtime(),
+                new_cluster_id=servers[0].metadata.image.cluster_id if servers else None,
+            )
+            servers.append(server)
+            await server.start()
+        first, second = servers
+        assert await create(second.bootstrap_servers, "t", replicas=2) == 0
+        partitions = first.metadata.image.topics["t"].partitions
+        assert {partition.leader for partition in partitions} == {1, 2}
+        await second.stop()
+        await until(lambda: all(p.leader == 1 for p in first.metadata.image.topics["t"].partitions))
+        async with await WireClient.connect(first.bootstrap_servers) as client:
+            topic = DescribeQuorumRequest.TopicData(
+                topic_name="__cluster_metadata",
+                partitions=[DescribeQuorumRequest.PartitionData(partition_index=0)],
+            )
+            answer = await client.ask(DescribeQuorumRequest(topics=[topic]), 2)
+        described = answer.topics[0].partitions[0]
+        assert [voter.replica_id for voter in described.current_voters] == [1]
+        assert [node.listeners[0].port for node in answer.nodes] == [port]
+    finally:
+        for server in reversed(servers):
+            await server.stop(controlled=False)

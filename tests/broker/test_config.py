@@ -185,6 +185,18 @@ def test_voters_of_the_quorum() -> None:
     assert len(BrokerConfig.from_properties(observer).quorum_voters()) == 3
 
 
+def test_a_broker_is_alone_without_a_controller_listener() -> None:
+    alone = {"node.id": "2", "controller.quorum.voters": "2@a:9093"}
+    assert BrokerConfig.from_properties({"node.id": "2"}).is_alone()
+    assert BrokerConfig.from_properties(alone).is_alone()
+    listening = BrokerConfig.from_properties({**alone, "listeners": CLUSTER["listeners"]})
+    assert (listening.is_only_voter(), listening.is_alone()) == (True, False)
+    other = {**alone, "node.id": "3", "process.roles": "broker"}
+    assert not BrokerConfig.from_properties(other).is_only_voter()
+    with pytest.raises(ConfigError, match="it is not a voter"):
+        BrokerConfig.from_properties({**other, "process.roles": "broker,controller"})
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -16,6 +16,7 @@ from tidelog_protocol.messages.admin import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
 )
+from tidelog_protocol.messages.controller import AllocateProducerIdsRequest
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ async def test_a_new_incarnation_leads_in_new_epochs(metadata: Metadata) -> None
     assert second.epoch > first.epoch
     assert second.incarnation_id != first.incarnation_id
     for partition in image.topics["t"].partitions:
-        assert (partition.leader, partition.leader_epoch) == (NODE_ID, 1)
+        # The registration ends one leadership, the first heartbeat begins the next.
+        assert (partition.leader, partition.leader_epoch) == (NODE_ID, 2)
         assert partition.isr == (NODE_ID,)
 
 
@@ -166,13 +168,20 @@ async def test_settings(metadata: Metadata) -> None:
 
 @running
 async def test_producer_ids_never_come_twice(metadata: Metadata) -> None:
-    controller = metadata.controller
-    blocks = await asyncio.gather(*(controller.allocate_producer_ids() for _ in range(3)))
+    async def allocate() -> range:
+        request = AllocateProducerIdsRequest(
+            broker_id=NODE_ID, broker_epoch=metadata.log.image.brokers[NODE_ID].epoch
+        )
+        response = await metadata.controller.allocate_producer_ids_for(request)
+        first = response.producer_id_start
+        return range(first, first + response.producer_id_len)
+
+    blocks = await asyncio.gather(*(allocate() for _ in range(3)))
     assert blocks == [range(1000), range(1000, 2000), range(2000, 3000)]
     metadata.disk.power_failure()
     metadata.start()
     await metadata.register()
-    assert await metadata.controller.allocate_producer_ids() == range(3000, 4000)
+    assert await allocate() == range(3000, 4000)
 
 
 @running

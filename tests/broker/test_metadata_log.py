@@ -138,9 +138,7 @@ def test_creating_a_topic_writes_kafkas_bytes() -> None:
 
     async def run() -> bytes:
         metadata = Metadata()
-        await metadata.controller.register_alone(
-            [("PLAINTEXT", "h", 1)], log_dirs=[uuid_from_str("swfonp8Rb3ur80FCpHNQdw")]
-        )
+        await metadata.register_at("h", 1, uuid_from_str("swfonp8Rb3ur80FCpHNQdw"))
         metadata.clock.wall = header.base_timestamp
         metadata.rng.uuid = lambda: uuid_from_str("zPQP5IaNSRu_Hmhu2lFoCg")  # type: ignore[method-assign]
         topic = CreateTopicsRequest.CreatableTopic(
@@ -203,8 +201,10 @@ def test_first_start_and_restart() -> None:
         assert image.features == {"metadata.version": 30}, "bootstrapped once"
         assert metadata.seen == [], "nobody acts on the run before"
         await metadata.register()
-        ((old, new),) = metadata.seen
+        (old, registered), (before, new) = metadata.seen
         assert old is None
+        assert before is registered
+        assert registered.brokers[NODE_ID].fenced
         assert new is metadata.log.image
 
     asyncio.run(run())
@@ -329,7 +329,7 @@ def test_commits_during_an_fsync_share_the_next_one() -> None:
         metadata = Metadata()
         await metadata.register()
         runs, metadata.executor.runs = metadata.executor.runs, 0
-        assert runs == 1
+        assert runs == 2, "registered, unfenced"
         metadata.seen.clear()
         metadata.executor.hold()
         order: list[int] = []

@@ -10,9 +10,14 @@ from tidelog.cluster.auto_topics import AutoTopics
 from tidelog.cluster.controller.controller import Controller
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.cluster.metadata.log import MetadataLog
+from tidelog.cluster.metadata.records import METADATA_FEATURE
 from tidelog.cluster.metadata.settings import MetadataLogSettings
 from tidelog.cluster.quorum.driver import Quorum
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
+from tidelog_protocol.messages.controller import (
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -189,10 +194,32 @@ class Metadata:
 
     async def register(self) -> int:
         """Register the broker, as the server does once it listens."""
-        epoch = await self.controller.register_alone(
-            [("PLAINTEXT", "127.0.0.1", 9092)], log_dirs=[DIRECTORY_ID]
+        return await self.register_at("127.0.0.1", 9092, DIRECTORY_ID)
+
+    async def register_at(self, host: str, port: int, directory_id: bytes) -> int:
+        """Register a new life of the broker and let it lead, as its life cycle does."""
+        registration = BrokerRegistrationRequest(
+            broker_id=NODE_ID,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=self.rng.uuid(),
+            listeners=[
+                BrokerRegistrationRequest.Listener(
+                    name="PLAINTEXT", host=host, port=port, security_protocol=0
+                )
+            ],
+            features=[
+                BrokerRegistrationRequest.Feature(
+                    name=METADATA_FEATURE, min_supported_version=7, max_supported_version=30
+                )
+            ],
+            log_dirs=[directory_id],
         )
+        epoch = (await self.controller.register_broker(registration)).broker_epoch
         self.log.start_publishing(epoch)
+        heartbeat = BrokerHeartbeatRequest(
+            broker_id=NODE_ID, broker_epoch=epoch, current_metadata_offset=self.log.image.offset
+        )
+        await self.controller.heartbeat(heartbeat)
         return epoch
 
     async def close(self) -> None:

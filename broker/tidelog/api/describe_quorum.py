@@ -2,8 +2,7 @@
 it.
 
 Behaviour. Only the active controller answers; another node answers NOT_LEADER_OR_FOLLOWER. Any
-partition but that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION. A lone broker describes
-itself as the only voter.
+partition but that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
 
 Version notes. 1 (KIP-836): when each last fetched, and was last caught up. 2 (KIP-853): error
 messages, directory ids, which static voters do not need, and the endpoints of the voters.
@@ -22,12 +21,10 @@ from tidelog_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.network.dispatch import Handler, RequestContext
-    from tidelog.seams import Clock
     from tidelog_protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
-__all__ = ["DescribeQuorumApi", "QuorumView", "Replica", "Voter", "alone"]
+__all__ = ["DescribeQuorumApi", "QuorumView", "Replica", "Voter"]
 
 _UNKNOWN = "This server does not host this topic-partition."
 _NOT_LEADER = (
@@ -107,23 +104,6 @@ class DescribeQuorumApi:
         answer = _of_the_log(partition)
         answer.nodes = [_node(voter) for voter in self._endpoints]
         return answer
-
-
-def alone(metadata: MetadataLog, clock: Clock, node_id: int) -> DescribeQuorumApi:
-    """Return the API of a lone broker, which has no controller listener."""
-
-    def look() -> QuorumView:
-        now_ms = clock.wall_ms()
-        return QuorumView(
-            leader_id=metadata.leader_id,
-            leader_epoch=metadata.leader_epoch,
-            is_leader=metadata.is_leader,
-            high_watermark=metadata.image.offset + 1,
-            voters=[Replica(node_id, metadata.next_offset, now_ms, now_ms)],
-            observers=[],
-        )
-
-    return DescribeQuorumApi(look, [Voter(node_id, "", "", 0)])
 
 
 def _of_the_log(

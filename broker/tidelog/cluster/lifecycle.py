@@ -262,14 +262,16 @@ class BrokerLifecycle:
     # -- heartbeats --------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        """Send heartbeats until the end; retry failed ones soon."""
+        """Send heartbeats until the end; retry failed ones soon. A lone broker has no session that
+        could end (`Sessions`), and no other broker waits for what it has applied."""
+        interval_s = None if self._config.is_alone() else self._heartbeat_s
         while self.state is not State.GONE:
             self._awaited.clear()
             if await self._heartbeat() is None:
                 await asyncio.sleep(self._retry_s())
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._heartbeat_s):
+                async with asyncio.timeout(interval_s):
                     await self._awaited.wait()
 
     async def _heartbeat(self) -> bool | None:

@@ -159,7 +159,7 @@ class BrokerConfig(
     def _check_together(self) -> None:
         """Check the rules between keys."""
         voters = self.quorum_voters()
-        if len(voters) > 1:
+        if not self.is_only_voter() or (voters and self.controller_listeners()):
             self._check_quorum(voters)
         if self.broker_id not in (-1, self.node_id):
             raise ConfigError(
@@ -212,8 +212,21 @@ class BrokerConfig(
                 else "a node without the controller role has none of controller.listener.names",
             )
 
+    def is_only_voter(self) -> bool:
+        """Return whether this node alone is the metadata quorum."""
+        return all(voter.node_id == self.node_id for voter in self.quorum_voters())
+
+    def is_alone(self) -> bool:
+        """Return whether no other node can be in this node's cluster.
+
+        It needs nothing that is for other nodes: no fetchers, no channels, no periodic work of the
+        controller. It formats its own new directories, keeps its other log directories when one
+        fails, and finds its high watermarks in its logs.
+        """
+        return self.is_only_voter() and not self.controller_listeners()
+
     def quorum_voters(self) -> list[Voter]:
-        """Return the voters of the metadata quorum, by id; empty for a lone broker."""
+        """Return the voters of the metadata quorum, by id; empty if it is this node alone."""
         key = "controller.quorum.voters"
         voters: dict[int, Voter] = {}
         for entry in self.controller_quorum_voters:

@@ -9,7 +9,7 @@ In a cluster every node has a controller. The active one is on the node that lea
 quorum; the others refuse with NotControllerError. The active one keeps the sessions of the brokers,
 which start again with each election.
 
-Called by the API handlers, `auto_topics.py`, a timer (`tick`) and, at start, the server.
+Called by the API handlers and a timer (`tick`).
 """
 
 # ruff: noqa: PLC0415 - decisions are imported at their first use, to keep the start short
@@ -21,7 +21,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.controller.decisions import RefusedError
-from tidelog.cluster.metadata.image import NO_LEADER
 from tidelog.cluster.metadata.log import NotControllerError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables
@@ -69,18 +68,13 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25  # how often `tick` is to be called
-_PLAINTEXT = 0
-_UNFENCE = -1
 _TOPIC_DELETION_DISABLED_SINCE = 3  # older DeleteTopics don't know the code
 
 
 class Controller:
     """This node's controller; active while its node leads the metadata quorum."""
 
-    def __init__(
-        self, log: MetadataLog, config: BrokerConfig, rng: Rng, clock: Clock | None = None
-    ) -> None:
-        """A lone broker needs no `clock`, because it has no sessions."""
+    def __init__(self, log: MetadataLog, config: BrokerConfig, rng: Rng, clock: Clock) -> None:
         self._log = log
         self._config = config
         self._rng = rng
@@ -92,62 +86,9 @@ class Controller:
         del is_leader, epoch
         self._sessions = None
 
-    # ---- the only broker ----------------------------------------------------------------------
-
-    async def register_alone(
-        self,
-        endpoints: Sequence[tuple[str, str, int]],
-        *,
-        rack: str | None = None,
-        log_dirs: Sequence[bytes] = (),
-    ) -> int:
-        """Register the only broker's new incarnation and let it lead; return its broker epoch.
-
-        `endpoints` are name, host and port of each listener. Every partition that the broker can
-        lead begins a new leader epoch, because the last incarnation may have lost records that were
-        not on disk (KIP-101, KIP-320).
-        """
-        node_id = self._config.node_id
-        epoch = self._log.next_offset
-        records: list[Message] = [
-            tables.RegisterBrokerRecord(
-                broker_id=node_id,
-                incarnation_id=self._rng.uuid(),
-                broker_epoch=epoch,
-                end_points=[
-                    tables.RegisterBrokerRecord.BrokerEndpoint(
-                        name=name, host=host, port=port, security_protocol=_PLAINTEXT
-                    )
-                    for name, host, port in endpoints
-                ],
-                rack=rack,
-                fenced=True,
-                log_dirs=sorted(log_dirs),
-            ),
-            tables.BrokerRegistrationChangeRecord(
-                broker_id=node_id, broker_epoch=epoch, fenced=_UNFENCE
-            ),
-            *self._elections(node_id),
-        ]
-        await self._log.commit(records)
-        return epoch
-
-    def _elections(self, node_id: int) -> list[Message]:
-        """Return a new leader epoch for each partition that this broker leads or may take over."""
-        return [
-            tables.PartitionChangeRecord(
-                partition_id=partition.partition, topic_id=topic.topic_id, leader=node_id
-            )
-            for topic in self._log.latest.topics.values()
-            for partition in topic.partitions
-            if partition.leader == node_id
-            or (partition.leader == NO_LEADER and node_id in partition.isr)
-        ]
-
-    # ---- brokers of a cluster -----------------------------------------------------------------
+    # ---- brokers ------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        assert self._clock is not None, "a cluster's controller is built with a clock"
         return self._clock.monotonic()
 
     def _lead(self, now: float) -> Sessions:
@@ -159,7 +100,11 @@ class Controller:
             from tidelog.cluster.controller.sessions import Sessions
 
             timeout_s = self._config.broker_session_timeout_ms / 1000
-            self._sessions = Sessions(self._log.latest, now, timeout_s)
+            own_id = self._config.node_id
+            is_only_voter = tuple(self._log.voters) == (own_id,)
+            self._sessions = Sessions(
+                self._log.latest, now, timeout_s, own_id if is_only_voter else None
+            )
         return self._sessions
 
     async def register_broker(
@@ -243,10 +188,14 @@ class Controller:
         self, request: AllocateProducerIdsRequest
     ) -> AllocateProducerIdsResponse:
         """AllocateProducerIds; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller.brokers import allocate_producer_ids
         from tidelog_protocol.messages.controller import AllocateProducerIdsResponse
 
         self._lead(self._now())
-        block = await self._allocate_producer_ids(request.broker_id, request.broker_epoch)
+        records, block = allocate_producer_ids(
+            self._log.latest, request.broker_id, request.broker_epoch
+        )
+        await self._log.commit(records)
         return AllocateProducerIdsResponse(
             producer_id_start=block.start, producer_id_len=len(block)
         )
@@ -299,6 +248,11 @@ class Controller:
             await self._elect_in_rounds(now)
         except NotControllerError:
             return  # the next leader does it
+
+    async def settle(self) -> None:
+        """Finish what an earlier run left undone. A lone broker needs nothing else of `tick`: it
+        has no other brokers to watch, nor to elect."""
+        await self._settle(self._now())
 
     async def _elect_in_rounds(self, now: float) -> None:
         from tidelog.cluster.controller.elections import elect_unclean, prefer_leaders
@@ -417,18 +371,3 @@ class Controller:
 
             await self._log.commit(elect_unclean(self._log.latest, self._config))
         return decision.results
-
-    # ---- producer ids -------------------------------------------------------------------------
-
-    async def allocate_producer_ids(self) -> range:
-        """Return a block of producer ids that no other broker gets, even after a crash
-        (KIP-730)."""
-        broker = self._log.latest.brokers[self._config.node_id]
-        return await self._allocate_producer_ids(broker.node_id, broker.epoch)
-
-    async def _allocate_producer_ids(self, node_id: int, broker_epoch: int) -> range:
-        from tidelog.cluster.controller.brokers import allocate_producer_ids
-
-        records, block = allocate_producer_ids(self._log.latest, node_id, broker_epoch)
-        await self._log.commit(records)
-        return block

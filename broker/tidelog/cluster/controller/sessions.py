@@ -32,8 +32,13 @@ class Session:
 class Sessions:
     """Sessions of the registered brokers, by id."""
 
-    def __init__(self, image: ClusterImage, now: float, timeout_s: float) -> None:
-        """`timeout_s` is broker.session.timeout.ms."""
+    def __init__(
+        self, image: ClusterImage, now: float, timeout_s: float, own_id: int | None = None
+    ) -> None:
+        """`timeout_s` is broker.session.timeout.ms. `own_id` is the broker of the only voter: its
+        process is the controller's, so a pause of the process does not make it silent, and no
+        earlier life of it can run."""
+        self._own_id = own_id
         self.is_settled = False
         """Whether all partitions match the states of the brokers (`settle`)."""
         self._timeout_s = timeout_s
@@ -78,7 +83,7 @@ class Sessions:
         ClusterControlManager.activate, BrokerHeartbeatManager.hasValidSession).
         """
         broker = image.brokers.get(node_id)
-        if broker is None or broker.fenced:
+        if broker is None or broker.fenced or node_id == self._own_id:
             return False
         return self.of(node_id, now).last_contact + self._timeout_s >= now
 
@@ -94,6 +99,7 @@ class Sessions:
         silent = [
             (self.of(broker.node_id, now).last_contact, broker.node_id)
             for broker in image.alive_brokers()
+            if broker.node_id != self._own_id
         ]
         if not silent:
             return None
