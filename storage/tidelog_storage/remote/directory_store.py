@@ -253,10 +253,6 @@ class _Part(io.RawIOBase):
         self._position += len(data)
         return data
 
-    def readall(self) -> bytes:
-        """All that is left."""
-        return self.read()
-
     def readinto(self, buffer: Buffer, /) -> int:  # type: ignore[override]
         """Fill a buffer as far as there are bytes."""
         target = memoryview(buffer)[: self._end - self._position]

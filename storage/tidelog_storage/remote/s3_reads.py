@@ -122,10 +122,6 @@ class SignedBody(io.RawIOBase):
                 have += self.readinto(view[have:])
         return bytes(data)
 
-    def readall(self) -> bytes:
-        """All that is left."""
-        return self.read()
-
     def readinto(self, buffer: Buffer, /) -> int:  # type: ignore[override]
         """Some bytes into a buffer; 0 at the end."""
         from urllib3.exceptions import HTTPError

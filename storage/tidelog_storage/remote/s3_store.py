@@ -306,10 +306,6 @@ class _Body(io.RawIOBase):
         self._left -= len(data)
         return data
 
-    def readall(self) -> bytes:
-        """All that is left."""
-        return self.read()
-
     def readinto(self, buffer: Buffer, /) -> int:  # type: ignore[override]
         """Fill a buffer as far as there are bytes."""
         target = memoryview(buffer)
