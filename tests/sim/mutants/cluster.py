@@ -136,7 +136,7 @@ def trust_the_epoch_checkpoint(patch: Patch) -> None:
     find = recovery._Loader._epochs_found
 
     def epochs_found(self: Any, *args: Any) -> LeaderEpochCache:
-        self._recovered_epochs, self._recovered_from = [], None
+        self._recovered_epochs, self._recovered_from = recovery.RecoveredEpochs(), None
         return find(self, *args)
 
     patch(recovery._Loader, "_epochs_found", epochs_found)
