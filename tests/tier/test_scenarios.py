@@ -181,7 +181,7 @@ def test_what_is_compared() -> None:
         "remote metadata: uuid-2 should not exist",
     ]
     assert state_differs(found, {"partition_state": "online"}) == [
-        "nobody looks at partition_state"
+        "partition_state is not compared"
     ]
 
 
