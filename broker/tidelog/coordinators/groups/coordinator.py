@@ -12,7 +12,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
-from tidelog.coordinators.groups.group import Group, GroupLimits
 from tidelog.coordinators.groups.member import (
     Effect,
     JoinRequest,
@@ -28,6 +27,7 @@ from tidelog.coordinators.groups.member import (
 )
 from tidelog.coordinators.groups.records import decode, group_record, group_tombstone, offset_record
 from tidelog.coordinators.groups.shard import GroupShard, Watch
+from tidelog.coordinators.groups.states import GroupLimits
 from tidelog.coordinators.led_partitions import WRITE_ERRORS, LedPartitions
 from tidelog.replication.internal_topics import InternalTopic, partition_for
 from tidelog_protocol.errors import ErrorCode
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
+    from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.offsets import OffsetChange
     from tidelog.replication.internal_topics import KeyValue, LoadedRecord
     from tidelog.replication.purgatory import Timers
@@ -204,6 +205,8 @@ class GroupCoordinator:
 
     def _create(self, shard: GroupShard, group_id: str, now: Now) -> Group | ErrorCode:
         """Write a new group's record before its first rebalance, as Kafka does."""
+        from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - by the first group
+
         group = Group(group_id, now, self._limits)
         error = self._append(shard, [group_record(group, {})], (), _ignore)
         if error is not ErrorCode.NONE:
