@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.replication.alter_partition import AlterPartitionManager
 from tidelog.replication.assigned_logs import AssignedLogs
 from tidelog.replication.delayed_answers import DelayedAnswers
 from tidelog.replication.lost_logs import LOST
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.metrics.meters import TopicCount
-    from tidelog.replication.alter_partition import AlterPartitionManager
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.partition import FetchParams
@@ -470,9 +470,6 @@ class ReplicaManager:
         `broker_epoch` is this broker's, -1 before it is registered; `lag_ms_max`
         replica.lag.time.max.ms.
         """
-        # Only clusters need it.
-        from tidelog.replication.alter_partition import AlterPartitionManager  # noqa: PLC0415
-
         self.ask_controller = ask_controller
         self.rules.lag_ms_max = lag_ms_max
         self._isr_changes = AlterPartitionManager(
