@@ -309,7 +309,7 @@ class BrokerServer:
         finally:
             self._joining = None
         self._broker_epoch = membership.broker_epoch
-        if not self.config.is_only_voter():
+        if not self.config.is_alone():
             with suppress(OSError):  # otherwise the next start waits for the end of the session
                 logs.note_broker_epoch(self._broker_epoch)
 

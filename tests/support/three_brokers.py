@@ -22,7 +22,8 @@ class Three:
     """Three brokers and the controller they ask."""
 
     def __init__(self, **settings: str) -> None:
-        self.metadata = Metadata(**settings)
+        listeners = "PLAINTEXT://127.0.0.1:9091,CONTROLLER://127.0.0.1:9093"
+        self.metadata = Metadata(listeners=listeners, **settings)
         self.lives: dict[int, int] = {}
         self.take_over()
 

@@ -100,11 +100,8 @@ class Controller:
             from tidelog.cluster.controller.sessions import Sessions
 
             timeout_s = self._config.broker_session_timeout_ms / 1000
-            own_id = self._config.node_id
-            is_only_voter = tuple(self._log.voters) == (own_id,)
-            self._sessions = Sessions(
-                self._log.latest, now, timeout_s, own_id if is_only_voter else None
-            )
+            own_id = self._config.node_id if self._config.is_alone() else None
+            self._sessions = Sessions(self._log.latest, now, timeout_s, own_id)
         return self._sessions
 
     async def register_broker(

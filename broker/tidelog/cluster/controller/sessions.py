@@ -35,7 +35,7 @@ class Sessions:
     def __init__(
         self, image: ClusterImage, now: float, timeout_s: float, own_id: int | None = None
     ) -> None:
-        """`timeout_s` is broker.session.timeout.ms. `own_id` is the broker of the only voter: its
+        """`timeout_s` is broker.session.timeout.ms. `own_id` is that of a lone broker: its
         process is the controller's, so a pause of the process does not make it silent, and no
         earlier life of it can run."""
         self._own_id = own_id
