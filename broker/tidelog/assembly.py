@@ -1,29 +1,23 @@
 """Build the handlers of each listener: every API family, with what it needs.
 
-`server.py` calls it once all parts of the broker exist. `membership/` adds the handlers of a
+`server.py` calls it once all parts of the broker exist. `membership.py` adds the handlers of a
 cluster's node.
 """
 
-# ruff: noqa: PLC0415 - what a lone broker is seldom asked is imported when it is
+# ruff: noqa: PLC0415 - what a request needs first is imported by it
 
 from __future__ import annotations
 
 import asyncio
-from types import CoroutineType
 from typing import TYPE_CHECKING
 
 from tidelog.api.configs import ConfigsApi
 from tidelog.api.fetch import FetchApi
-from tidelog.api.group_admin import GroupAdminApi
-from tidelog.api.group_offsets import GroupOffsetsApi
-from tidelog.api.groups import GroupsApi
 from tidelog.api.log_dirs import LogDirsApi
 from tidelog.api.metadata import MetadataApi
 from tidelog.api.offsets import OffsetsApi
 from tidelog.api.produce import ProduceApi
 from tidelog.api.topics import TopicsApi
-from tidelog.api.transactions import TransactionsApi
-from tidelog.api.txn_offsets import TxnOffsetsApi
 from tidelog_protocol.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -34,7 +28,6 @@ if TYPE_CHECKING:
     from tidelog.api.offsets_remote import RemoteOffsets
     from tidelog.cluster.auto_topics import AutoTopics
     from tidelog.cluster.controller.controller import Controller
-    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.admin import GroupAdmin
@@ -58,6 +51,29 @@ if TYPE_CHECKING:
 
 
 __all__ = ["client_handlers", "joined", "late_handlers", "log_dir_moves", "remote_tier"]
+
+
+_OF_GROUPS = (
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.LIST_GROUPS,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.DELETE_GROUPS,
+)
+_OF_TRANSACTIONS = (
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+)
 
 
 def client_handlers(
@@ -84,31 +100,48 @@ def client_handlers(
     if reads is not None:
         remote_fetches, remote_offsets = remote_parts(replicas, reads)
 
-    def image() -> ClusterImage:
-        return metadata.image
-
     handlers = joined(
         (
             ProduceApi(replicas, transactions),
             FetchApi(replicas, config, runtime.rng, remote_fetches),
             OffsetsApi(replicas, remote_offsets),
-            TransactionsApi(transactions, groups.partition_for),
             LogDirsApi(replicas.logs, volume_bytes, moves),
             MetadataApi(metadata, topics, config),
             TopicsApi(controller),
             ConfigsApi(metadata, controller, config),
-            GroupsApi(groups, image, topics),
-            GroupOffsetsApi(
-                group_admin,
-                image,
-                runtime.clock,
-                metadata_bytes_max=config.offset_metadata_max_bytes,
-            ),
-            TxnOffsetsApi(group_admin, transactions, runtime.clock, groups.partition_for, replicas),
-            GroupAdminApi(group_admin),
         )
     )
-    return handlers | txn_admin_handlers(transactions, replicas, runtime)
+    clock, group_partition = runtime.clock, groups.partition_for
+
+    def group_handlers() -> dict[ApiKey, Handler]:
+        from tidelog.api.group_admin import GroupAdminApi
+        from tidelog.api.group_offsets import GroupOffsetsApi
+        from tidelog.api.groups import GroupsApi
+        from tidelog.api.txn_offsets import TxnOffsetsApi
+
+        bytes_max = config.offset_metadata_max_bytes
+        return joined(
+            (
+                GroupsApi(groups, lambda: metadata.image, topics),
+                GroupOffsetsApi(
+                    group_admin, lambda: metadata.image, clock, metadata_bytes_max=bytes_max
+                ),
+                TxnOffsetsApi(group_admin, transactions, clock, group_partition, replicas),
+                GroupAdminApi(group_admin),
+            )
+        )
+
+    def transaction_handlers() -> dict[ApiKey, Handler]:
+        from tidelog.api.transactions import TransactionsApi
+
+        return TransactionsApi(transactions, group_partition).handlers()
+
+    return {
+        **handlers,
+        **late_handlers(_OF_GROUPS, group_handlers),
+        **late_handlers(_OF_TRANSACTIONS, transaction_handlers),
+        **txn_admin_handlers(transactions, replicas, runtime),
+    }
 
 
 def log_dir_moves(replicas: ReplicaManager, config: BrokerConfig, runtime: Runtime) -> LogDirMoves:
@@ -183,15 +216,14 @@ def txn_admin_handlers(
 def late_handlers(
     keys: Iterable[ApiKey], build: Callable[[], dict[ApiKey, Handler]]
 ) -> dict[ApiKey, Handler]:
-    """Return handlers that the first request imports and builds, because few clients need them."""
+    """Return handlers that the first request imports and builds: a start is faster without them."""
     built: dict[ApiKey, Handler] = {}
 
     def late(key: ApiKey) -> Handler:
-        async def handle(context: RequestContext, request: Any) -> Any:
+        def handle(context: RequestContext, request: Any) -> Any:
             if not built:
                 built.update(build())
-            answer = built[key](context, request)
-            return await answer if isinstance(answer, CoroutineType) else answer
+            return built[key](context, request)
 
         return handle
 

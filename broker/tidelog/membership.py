@@ -32,6 +32,7 @@ from tidelog.cluster.quorum.core import Timeouts
 from tidelog.cluster.quorum.driver import Quorum
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
+from tidelog.publisher import MetadataPublisher
 from tidelog_protocol.apis import ApiKey
 from tidelog_storage.types import StorageError
 
@@ -42,14 +43,16 @@ if TYPE_CHECKING:
     from tidelog.cluster.controller.controller import Controller
     from tidelog.cluster.metadata.settings import MetadataLogSettings
     from tidelog.config.broker import BrokerConfig, Endpoint
+    from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.network.peers import PeerChannel
-    from tidelog.publisher import MetadataPublisher
     from tidelog.replication.fetcher_manager import FetcherManager
     from tidelog.replication.lost_replicas import LostReplicas
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Listener, Runtime
+    from tidelog.tiered.tier import RemoteTier
     from tidelog_storage.manager import LogManager
 
 __all__ = ["Membership"]
@@ -241,11 +244,23 @@ class Membership:
         )
         self._lost_replicas = LostReplicas(replicas)
 
-    def follow(self, publisher: MetadataPublisher) -> None:
-        """Add the parts of a cluster member that follow images."""
-        publisher.lifecycle = self._parts.lifecycle
-        publisher.fetchers = self._fetchers
-        publisher.lost_replicas = self._lost_replicas
+    def publisher(
+        self,
+        replicas: ReplicaManager,
+        groups: GroupCoordinator,
+        transactions: Transactions,
+        tier: RemoteTier | None,
+    ) -> MetadataPublisher:
+        """Return the publisher of images to these parts and to those that follow the cluster."""
+        return MetadataPublisher(
+            lifecycle=self._parts.lifecycle,
+            replicas=replicas,
+            fetchers=self._fetchers,
+            lost_replicas=self._lost_replicas,
+            groups=groups,
+            transactions=transactions,
+            tier=tier,
+        )
 
     def _channel(
         self, purpose: str, host: str, port: int, timeout_s: float | None = None

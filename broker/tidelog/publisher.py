@@ -8,8 +8,7 @@ broker's registration. Kafka: BrokerMetadataPublisher.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tidelog.cluster.lifecycle import BrokerLifecycle
@@ -25,22 +24,20 @@ if TYPE_CHECKING:
 __all__ = ["MetadataPublisher"]
 
 
-@dataclass(kw_only=True)
-class MetadataPublisher:
+class MetadataPublisher(NamedTuple):
     """The parts of one broker, in the order of the calls; None for those that it does not have."""
 
-    lifecycle: BrokerLifecycle | None = None
+    lifecycle: BrokerLifecycle
     replicas: ReplicaManager
-    fetchers: FetcherManager | None = None
-    lost_replicas: LostReplicas | None = None
+    fetchers: FetcherManager | None
+    lost_replicas: LostReplicas | None
     groups: GroupCoordinator
     transactions: Transactions
     tier: RemoteTier | None
 
     def publish(self, delta: MetadataDelta, image: ClusterImage) -> None:
         """Call each part with the new image and what it changes."""
-        if self.lifecycle is not None:
-            self.lifecycle.on_image(delta, image)
+        self.lifecycle.on_image(delta, image)
         self.replicas.apply(delta, image)
         if self.fetchers is not None:
             self.fetchers.on_image(delta, image)

@@ -7,8 +7,7 @@ run inside one seeded simulation. `runtime.py` holds the real ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -114,8 +113,7 @@ class Rng(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class Runtime(NamedTuple):
     """All seams of one broker. The loop is asyncio's running one.
 
     `new_executor(name, threads_max)` returns an executor for calls that may hang, such as those to

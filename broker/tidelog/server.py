@@ -45,7 +45,6 @@ from tidelog.membership import Membership
 from tidelog.metrics.meters import Meters
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
-from tidelog.publisher import MetadataPublisher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
 from tidelog.start_error import StartError, one_line
@@ -288,13 +287,9 @@ class BrokerServer:
     def _follow_images(self, metadata: MetadataLog, replicas: ReplicaManager) -> None:
         assert self._groups is not None
         assert self._transactions is not None
-        publisher = MetadataPublisher(
-            replicas=replicas,
-            groups=self._groups,
-            transactions=self._transactions,
-            tier=self._tier,
+        publisher = self._membership.publisher(
+            replicas, self._groups, self._transactions, self._tier
         )
-        self._membership.follow(publisher)
         metadata.subscribe(publisher.publish)
 
     async def _join(self, membership: Membership, logs: LogManager) -> None:

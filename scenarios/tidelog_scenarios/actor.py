@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidelog.embedded.nodes import LocalNode
@@ -37,5 +36,5 @@ class Actor(LocalNode):
         self._clock = MovedClock()  # kept across restarts
 
     async def _begin(self) -> BrokerServer:
-        self._runtime = replace(system_runtime(durable=self._durable), clock=self._clock)
+        self._runtime = system_runtime(durable=self._durable)._replace(clock=self._clock)
         return await super()._begin()

@@ -35,7 +35,7 @@ class Synonym(NamedTuple):
     factor: int = 1  # topic value = broker value * factor
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False)
 class ConfigKey:
     """One declared setting. `name` is filled in by `collect_keys` from the attribute's name."""
 

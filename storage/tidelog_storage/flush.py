@@ -44,7 +44,7 @@ def seal(segment: Segment, recovery_point: int, end_offset: int) -> int:
     return recovery_point
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class FlushTask:
     """Call it once, anywhere: afterwards everything below `offset` is durable. OSError if not.
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import tempfile
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,8 +81,8 @@ def test_the_port_of_a_node_that_is_away_stays_reserved() -> None:
         try:
             (third,) = await ours.take(runtime, "127.0.0.1", 1)
             ours.release()
-            assert await ours.take(replace(runtime, rng=OnePort(first)), "127.0.0.1", 1) == [first]
-            asked = replace(runtime, rng=OnePort(first, first, third))
+            assert await ours.take(runtime._replace(rng=OnePort(first)), "127.0.0.1", 1) == [first]
+            asked = runtime._replace(rng=OnePort(first, first, third))
             assert await theirs.take(asked, "127.0.0.1", 1) == [third]
         finally:
             ours.release()

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import threading
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -315,5 +314,5 @@ def lone_broker(
     properties = broker_properties(settings, port=0)
     runtime = system_runtime(files)
     if executor is not None:
-        runtime = replace(runtime, executor=executor)
+        runtime = runtime._replace(executor=executor)
     return BrokerServer(BrokerConfig.from_properties(properties), runtime)

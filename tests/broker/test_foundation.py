@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,7 +121,7 @@ def test_a_formatted_directory_outlives_a_power_failure(*, formats: bool) -> Non
     for seed in range(10):
         disk = SimDisk(seed)
         disk.is_apart = True
-        runtime = replace(RUNTIME, files=disk.files(), rng=CountedRng(), clock=FixedClock())
+        runtime = RUNTIME._replace(files=disk.files(), rng=CountedRng(), clock=FixedClock())
         config = alone(Path("data"), metadata_log_dir="metadata")
         if formats:
             format_new([config], runtime)

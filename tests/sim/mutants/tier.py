@@ -70,7 +70,7 @@ def one_id_for_all_tries(patch: Patch) -> None:
             uuid = staticmethod(lambda: number)
             uniform = held.runtime.rng.uniform
 
-        self._tools = replace(held, runtime=replace(held.runtime, rng=SameIds()))
+        self._tools = replace(held, runtime=held.runtime._replace(rng=SameIds()))
         try:
             await real(self, candidate, term)
         finally:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
-from tidelog.coordinators.groups.offsets import expired_offsets
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -164,6 +162,8 @@ class GroupAdmin:
         if isinstance(found, ErrorCode):
             on_done(found, {})
             return
+        from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE  # noqa: PLC0415 - late
+
         shard, group = found
         if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             on_done(ErrorCode.NON_EMPTY_GROUP, {})
@@ -237,6 +237,8 @@ class GroupAdmin:
             self._expire_shard(shard)
 
     def _expire_shard(self, shard: GroupShard) -> None:
+        from tidelog.coordinators.groups.offsets import expired_offsets  # noqa: PLC0415 - late
+
         coordinator = self._coordinator
         retention_ms = coordinator.config.offsets_retention_minutes * 60_000
         now_ms = coordinator.now().wall_ms

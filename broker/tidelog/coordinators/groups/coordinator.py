@@ -6,28 +6,14 @@ it, and the metadata log on new images; it does not know the wire. Offsets and t
 groups are in `admin.py`.
 """
 
+# ruff: noqa: PLC0415 - what the first group needs is imported with it: a start is faster without
+
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
-from tidelog.coordinators.groups.member import (
-    Effect,
-    JoinRequest,
-    JoinResult,
-    JoinWaiter,
-    LeaveResult,
-    LeavingMember,
-    Now,
-    Persist,
-    SyncRequest,
-    SyncResult,
-    SyncWaiter,
-)
-from tidelog.coordinators.groups.records import decode, group_record, group_tombstone, offset_record
-from tidelog.coordinators.groups.shard import GroupShard, Watch
-from tidelog.coordinators.groups.states import GroupLimits
 from tidelog.coordinators.led_partitions import WRITE_ERRORS, LedPartitions
 from tidelog.replication.internal_topics import InternalTopic, partition_for
 from tidelog_protocol.errors import ErrorCode
@@ -41,7 +27,19 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.group import Group
+    from tidelog.coordinators.groups.member import (
+        Effect,
+        JoinRequest,
+        JoinWaiter,
+        LeaveResult,
+        LeavingMember,
+        Now,
+        Persist,
+        SyncRequest,
+        SyncWaiter,
+    )
     from tidelog.coordinators.groups.offsets import OffsetChange
+    from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.replication.internal_topics import KeyValue, LoadedRecord
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
@@ -79,7 +77,6 @@ class GroupCoordinator:
         self._clock = clock
         self._rng = rng
         self._timers = timers
-        self._limits = GroupLimits(config.group_initial_rebalance_delay_ms, config.group_max_size)
         self.led: LedPartitions[GroupShard] = LedPartitions(
             self.topic, replica_manager.node_id, timers, self
         )
@@ -99,10 +96,17 @@ class GroupCoordinator:
 
     def new_shard(self, index: int, leader_epoch: int) -> GroupShard:
         """Create a shard; this and the next three methods are for `LedPartitions`."""
-        return GroupShard(index, leader_epoch, self._limits)
+        from tidelog.coordinators.groups.shard import GroupShard
+        from tidelog.coordinators.groups.states import GroupLimits
+
+        config = self.config
+        limits = GroupLimits(config.group_initial_rebalance_delay_ms, config.group_max_size)
+        return GroupShard(index, leader_epoch, limits)
 
     def replay(self, shard: GroupShard, chunk: list[LoadedRecord]) -> None:
         """Apply records of the log."""
+        from tidelog.coordinators.groups.records import decode
+
         now = self.now()
         for header, record in chunk:
             if header.is_control:
@@ -125,7 +129,7 @@ class GroupCoordinator:
         for group in list(shard.groups.values()):
             group.resume(now)
             effects: list[Effect] = []
-            if len(group.members) > self._limits.group_size_max:
+            if len(group.members) > self.config.group_max_size:
                 effects = group.begin_rebalance("it is larger than group.max.size", now)
             self.perform(shard, group, effects)
         for name, topic_id in shard.deleted_topics:
@@ -135,6 +139,8 @@ class GroupCoordinator:
     def resigned(self, shard: GroupShard) -> None:
         """Answer all parked requests and unload the groups of a shard."""
         shard.stop_timers()
+        from tidelog.coordinators.groups.member import Persist
+
         now = self.now()
         for group in shard.groups.values():
             for effect in group.unload(ErrorCode.NOT_COORDINATOR, now):
@@ -153,6 +159,8 @@ class GroupCoordinator:
 
     def now(self) -> Now:
         """Return the current time for the group machine."""
+        from tidelog.coordinators.groups.member import Now
+
         return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
 
     def partition_for(self, group_id: str) -> int:
@@ -168,6 +176,8 @@ class GroupCoordinator:
 
     def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
         """Handle JoinGroup; `waiter` is called once, perhaps before this returns."""
+        from tidelog.coordinators.groups.member import JoinResult
+
         error = self._check_join(group_id, request)
         if error is not ErrorCode.NONE:
             waiter(JoinResult(error, request.member_id))
@@ -205,9 +215,10 @@ class GroupCoordinator:
 
     def _create(self, shard: GroupShard, group_id: str, now: Now) -> Group | ErrorCode:
         """Write a new group's record before its first rebalance, as Kafka does."""
-        from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - by the first group
+        from tidelog.coordinators.groups.group import Group
+        from tidelog.coordinators.groups.records import group_record
 
-        group = Group(group_id, now, self._limits)
+        group = Group(group_id, now, shard.limits)
         error = self._append(shard, [group_record(group, {})], (), _ignore)
         if error is not ErrorCode.NONE:
             return error
@@ -220,6 +231,8 @@ class GroupCoordinator:
 
     def sync(self, group_id: str, request: SyncRequest, waiter: SyncWaiter) -> None:
         """Handle SyncGroup; `waiter` is called once, perhaps before this returns."""
+        from tidelog.coordinators.groups.member import SyncResult
+
         found = self._find(group_id)
         if isinstance(found, ErrorCode):
             waiter(SyncResult(found))
@@ -242,6 +255,8 @@ class GroupCoordinator:
         self, group_id: str, leaving: Sequence[LeavingMember]
     ) -> tuple[ErrorCode, list[LeaveResult]]:
         """Handle LeaveGroup; return an error for all, or a result per member."""
+        from tidelog.coordinators.groups.member import LeaveResult
+
         found = self._find(group_id)
         if found is ErrorCode.UNKNOWN_MEMBER_ID:
             return ErrorCode.NONE, [
@@ -268,6 +283,8 @@ class GroupCoordinator:
 
     def perform(self, shard: GroupShard, group: Group, effects: Sequence[Effect]) -> None:
         """Perform the effects of a step, then set the group's timer."""
+        from tidelog.coordinators.groups.member import Persist
+
         for effect in effects:
             if isinstance(effect, Persist):
                 self._persist(shard, group, effect)
@@ -276,6 +293,8 @@ class GroupCoordinator:
         self.watch(shard, group)
 
     def _persist(self, shard: GroupShard, group: Group, effect: Persist) -> None:
+        from tidelog.coordinators.groups.records import group_record
+
         then = effect.then
 
         def stored(error: ErrorCode) -> None:
@@ -294,6 +313,8 @@ class GroupCoordinator:
         Heartbeats only move deadlines later and do not call this: the timer fires early once per
         session, finds nothing due and is set again.
         """
+        from tidelog.coordinators.groups.shard import Watch
+
         group_id = group.group_id
         deadline_ms = group.next_deadline_ms()
         watch = shard.watches.get(group_id)
@@ -327,6 +348,8 @@ class GroupCoordinator:
 
         `on_done` is called once, when it is committed or has failed, perhaps before this returns.
         """
+        from tidelog.coordinators.groups.records import offset_record
+
         if not changes:
             on_done(ErrorCode.NONE)
             return
@@ -343,6 +366,8 @@ class GroupCoordinator:
         on_done: Callable[[ErrorCode], None],
     ) -> None:
         """Write offsets that take effect when this producer's transaction commits."""
+        from tidelog.coordinators.groups.records import offset_record
+
         now = self.now()
         try:
             result = self.topic.append(
@@ -395,6 +420,8 @@ class GroupCoordinator:
         on_done: Callable[[ErrorCode], None],
     ) -> None:
         """Delete an empty group with these tombstones of its offsets; `on_done` is called once."""
+        from tidelog.coordinators.groups.records import group_tombstone, offset_record
+
         assert group.is_empty
         records = [offset_record(change) for change in changes]
         records.append(group_tombstone(group.group_id))

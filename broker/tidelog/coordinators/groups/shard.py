@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.coordinators.groups.group import Group
 from tidelog.coordinators.groups.member import Member
 from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetChange, OffsetStore
 from tidelog.coordinators.groups.pending import PendingOffsets
@@ -18,7 +19,6 @@ from tidelog.coordinators.groups.states import GroupLimits, GroupState
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.member import Now
     from tidelog.replication.purgatory import TimerHandle
     from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
@@ -59,8 +59,6 @@ class GroupShard:
         """Return the group; create it if it is missing."""
         group = self.groups.get(group_id)
         if group is None:
-            from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - by the first group
-
             group = self.groups[group_id] = Group(group_id, now, self.limits)
         return group
 
@@ -146,8 +144,6 @@ class GroupShard:
 
 def _restored(group_id: str, value: GroupMetadataValue, now: Now, limits: GroupLimits) -> Group:
     """Restore a group from its record: stable with its members, or empty."""
-    from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - by the first group
-
     group = Group(group_id, now, limits)
     for each in value.members:
         rebalance_timeout_ms = each.rebalance_timeout
