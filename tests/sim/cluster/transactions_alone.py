@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from histories.calls import Loss
 from sim.cluster.admin import ClusterAdmin
 from sim.cluster.faults import ClusterFaults, draw_cluster_plan, draw_weather
+from sim.cluster.in_sync_checkers import PartitionMemory
 from sim.cluster.world import START_S_MAX, WHOLE_S_MAX, ClusterWorld
 from sim.loop import SimLoop
 from sim.machine import in_lane
@@ -62,7 +63,10 @@ class LoneFaults(ClusterFaults):
                 loss = Loss(self.world.loop.time(), (topic.topic_id.hex(), index))
                 self.world.observer.losses.append(loss)
                 checkers.logs.pop((topic.topic_id, index), None)
-                checkers.in_sync.memories.pop((topic.topic_id, index), None)
+                key = (topic.topic_id, index)
+                memory = PartitionMemory(f"{topic.name}-{index}")
+                memory.unclean_epoch = 0  # the disk may keep more than any leader committed
+                checkers.in_sync.memories[key] = memory
 
 
 class LoneWorld(ClusterWorld):

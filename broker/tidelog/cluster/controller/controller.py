@@ -99,9 +99,14 @@ class Controller:
         if self._sessions is None:
             from tidelog.cluster.controller.sessions import Sessions
 
-            timeout_s = self._config.broker_session_timeout_ms / 1000
-            own_id = self._config.node_id if self._config.is_alone() else None
-            self._sessions = Sessions(self._log.latest, now, timeout_s, own_id)
+            config = self._config
+            self._sessions = Sessions(
+                self._log.latest,
+                now,
+                config.broker_session_timeout_ms / 1000,
+                own_id=config.node_id if config.is_only_voter() else None,
+                is_alone=config.is_alone(),
+            )
         return self._sessions
 
     async def register_broker(

@@ -33,12 +33,19 @@ class Sessions:
     """Sessions of the registered brokers, by id."""
 
     def __init__(
-        self, image: ClusterImage, now: float, timeout_s: float, own_id: int | None = None
+        self,
+        image: ClusterImage,
+        now: float,
+        timeout_s: float,
+        own_id: int | None = None,
+        *,
+        is_alone: bool = False,
     ) -> None:
-        """`timeout_s` is broker.session.timeout.ms. `own_id` is that of a lone broker: its
-        process is the controller's, so a pause of the process does not make it silent, and no
-        earlier life of it can run."""
+        """`timeout_s` is broker.session.timeout.ms. `own_id` is that of the only voter: no earlier
+        life of it can run. A lone broker's process is the controller's, so a pause of the process
+        does not make it silent."""
         self._own_id = own_id
+        self._is_alone = is_alone
         self.is_settled = False
         """Whether all partitions match the states of the brokers (`settle`)."""
         self._timeout_s = timeout_s
@@ -83,9 +90,12 @@ class Sessions:
         ClusterControlManager.activate, BrokerHeartbeatManager.hasValidSession).
         """
         broker = image.brokers.get(node_id)
-        if broker is None or broker.fenced or node_id == self._own_id:
+        if broker is None or broker.fenced:
             return False
-        return self.of(node_id, now).last_contact + self._timeout_s >= now
+        session = self.of(node_id, now)
+        if node_id == self._own_id and not session.heard:
+            return False
+        return session.last_contact + self._timeout_s >= now
 
     def is_due(self, name: str, now: float, seconds: float) -> bool:
         """Return whether a periodic task is due; if so, its next interval starts."""
@@ -99,9 +109,8 @@ class Sessions:
         silent = [
             (self.of(broker.node_id, now).last_contact, broker.node_id)
             for broker in image.alive_brokers()
-            if broker.node_id != self._own_id
         ]
-        if not silent:
+        if not silent or self._is_alone:
             return None
         last_contact, node_id = min(silent)
         return node_id if last_contact + self._timeout_s < now else None
