@@ -69,7 +69,7 @@ FOUND_AT = {
     "one-id-for-all-tries": 9,
     "open-transactions-are-copied": 9,
     "out-of-sight-is-out-of-range": 113,
-    "rotten-bytes-are-served": 18,
+    "rotten-bytes-are-served": 43,
     "segments-go-before-the-log-start-moves": 27,
     "the-log-start-stays-when-the-tier-goes": 19,
     "the-segment-of-the-log-start-goes": 9,

@@ -169,7 +169,7 @@ def test_a_read_that_may_heal_is_tried_while_the_wait_lasts(tmp_path: Path) -> N
                 assert not late.records, "no try had ended when the wait was over"
             assert late.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
             await it.alter_brokers(remote_fetch_max_wait_ms="120000")
-            await until(lambda: "remote.fetch.max.wait.ms" in it.tier(1)._settings)
+            await until(lambda: it.tier(1).reads.fetch_wait_ms == 120_000)
             it.faults.errors["fetch"] = RemoteStorageError("for good")
             (told,) = await fetch(it, "a", 1)
             assert told.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
