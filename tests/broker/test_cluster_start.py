@@ -405,8 +405,8 @@ def test_what_is_in_the_way_of_a_start_is_one_line(brokers: int, tmp_path: Path)
         port = taken.getsockname()[1]
         # The second broker has the next port. Anything may have taken that one, too.
         tried = f"127.0.0.1:({port}|{port + brokers - 1}): "
+        settings = {"metrics.prometheus.listener": f"127.0.0.1:{port}"}
         with pytest.raises(StartError, match=f"prometheus.listener: cannot listen on {tried}"):
-            settings = {"metrics.prometheus.listener": f"127.0.0.1:{port}"}
             asyncio.run(started(settings, brokers=brokers))
     with pytest.raises(StartError, match=f"^{tmp_path}/file/.*: Not a directory$"):
         asyncio.run(started({}, brokers=brokers, data_dir=tmp_path / "file"))
