@@ -3,7 +3,7 @@
 Behaviour. The controller decides each request as a whole against the latest metadata and answers
 when the change is on disk and in the broker's image, so a client that then asks for the topic finds
 it and its leader. Each topic has its own error, which does not stop the others. Errors and texts:
-`topic_control.py` and `topic_deletion.py`. If nothing can be written, every topic gets
+`controller/topics.py` and `controller/deletion.py`. If nothing can be written, every topic gets
 KAFKA_STORAGE_ERROR.
 
 Left out: quotas on mutations, policies; `timeout_ms` (nothing here waits for other brokers).

@@ -252,6 +252,7 @@ class MetadataLog:
         on an earlier run, nor on another process that registers with its id, which ends this one.
         -1 means that there is no broker here.
         """
+        assert self.image.offset >= broker_epoch, "the registration is in the image"
         if not self._publishing:
             self._publishing, self._broker_epoch = True, broker_epoch
             self._tell(None)
