@@ -175,6 +175,8 @@ class BrokerServer:
         ) as error:
             await self._undo()
             raise StartError(one_line(error)) from error
+        except GeneratorExit:  # the loop is gone: nothing can be awaited
+            raise
         except BaseException:
             await self._undo()
             raise

@@ -271,8 +271,8 @@ def a_new_controller_settles_nothing(patch: Patch) -> None:
     """What the last controller did by half stays so."""
     original = Sessions.__init__
 
-    def init(self: Sessions, *args: Any) -> None:
-        original(self, *args)
+    def init(self: Sessions, *args: Any, **named: Any) -> None:
+        original(self, *args, **named)
         self.is_settled = True
 
     patch(Sessions, "__init__", init)
