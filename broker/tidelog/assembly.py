@@ -223,11 +223,13 @@ def late_handlers(
         def handle(context: RequestContext, request: Any) -> Any:
             if not built:
                 built.update(build())
+                assert built.keys() == handlers.keys(), "each API that is served has its handler"
             return built[key](context, request)
 
         return handle
 
-    return {key: late(key) for key in keys}
+    handlers = {key: late(key) for key in keys}
+    return handlers
 
 
 def joined(families: Iterable[Family]) -> dict[ApiKey, Handler]:

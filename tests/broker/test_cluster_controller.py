@@ -125,6 +125,24 @@ async def test_a_broker_that_was_killed_comes_back_when_its_session_is_over(thre
     assert (await three.ask(beat(1, old))).error_code == ErrorCode.STALE_BROKER_EPOCH
 
 
+def test_the_only_voters_broker_comes_back_at_once_after_a_kill() -> None:
+    """Its own process proves that its earlier life is over. A second process is refused."""
+
+    async def run() -> None:
+        three = Three(node_id="1")
+        for node_id in (1, 2):
+            await three.join(node_id)
+        three.take_over()
+        answer = await three.ask(registration(2, life=77))
+        assert answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        epoch = await three.join(1)
+        answer = await three.ask(registration(1, life=77))
+        assert answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert three.broker(1).epoch == epoch
+
+    asyncio.run(run())
+
+
 @running
 async def test_a_broker_known_to_be_dead_comes_back_at_once(three: Three) -> None:
     old = three.broker(1).epoch

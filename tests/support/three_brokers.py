@@ -23,8 +23,8 @@ class Three:
 
     def __init__(self, **settings: str) -> None:
         listeners = "PLAINTEXT://127.0.0.1:9091,CONTROLLER://127.0.0.1:9093"
-        # The controller's own broker is none of them: its sessions differ.
-        self.metadata = Metadata(listeners=listeners, node_id="9", **settings)
+        # Unless a test says so, the controller's own broker is none of them: its session differs.
+        self.metadata = Metadata(listeners=listeners, **{"node_id": "9", **settings})
         self.lives: dict[int, int] = {}
         self.take_over()
 
