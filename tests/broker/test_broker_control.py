@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog_protocol.messages.controller import BrokerHeartbeatRequest
 
-NOBODY = ()
+NO_NODE = ()
 NEW_EPOCH = 201
 
 
 def register(
-    image: ClusterImage, request: Any, *, is_taken: bool = False, heard: tuple[int, ...] = NOBODY
+    image: ClusterImage, request: Any, *, is_taken: bool = False, heard: tuple[int, ...] = NO_NODE
 ) -> tuple[int, ClusterImage]:
     """The epoch of the answer, and the image after."""
     records, response = register_broker(

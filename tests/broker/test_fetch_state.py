@@ -16,11 +16,11 @@ from tidelog.replication.fetch_state import (
 )
 from tidelog_protocol.errors import ErrorCode
 
-NOBODY: Any = None
+NO_NODE: Any = None
 
 
 def state() -> FetchState:
-    return FetchState(NOBODY, 1, 1.0)
+    return FetchState(NO_NODE, 1, 1.0)
 
 
 def test_what_is_not_in_the_table_is_refused() -> None:

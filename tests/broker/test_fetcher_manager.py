@@ -278,7 +278,7 @@ async def test_a_leader_that_came_back_elsewhere_is_found(tmp_path: Path) -> Non
         assert nodes.agree("a")
         del nodes.brokers[1]
         nodes.publish()
-        assert nodes.fetcher_of(2, "a") is None, "nobody knows where it is"
+        assert nodes.fetcher_of(2, "a") is None, "its leader is not known"
 
 
 @played

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.history import require
 from tidelog.cluster.quorum.core import Role
-from tidelog.cluster.quorum.events import NOBODY
+from tidelog.cluster.quorum.events import NO_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +93,7 @@ class QuorumChecker:
         vote = core.voted_id
         if core.leader_id == node_id:
             vote = node_id
-        if vote == NOBODY:
+        if vote == NO_NODE:
             return
         known = self._votes.setdefault((node_id, core.epoch), vote)
         if known != vote:

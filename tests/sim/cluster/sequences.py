@@ -16,7 +16,7 @@ from sim.cluster.machines import host_of
 from sim.cluster.writers import Scribe
 from sim.machine import PORT
 from tidelog.cluster.quorum.core import Role
-from tidelog.cluster.quorum.events import NOBODY
+from tidelog.cluster.quorum.events import NO_NODE
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ class Play:
                     node_id
                     for node_id, core in self.machines.cores()
                     if core.epoch > before
-                    and (core.role is Role.CANDIDATE or core.voted_id != NOBODY)
+                    and (core.role is Role.CANDIDATE or core.voted_id != NO_NODE)
                 ]
 
             if await self.until(voters, LEADERLESS_S_MAX):

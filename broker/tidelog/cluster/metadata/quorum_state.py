@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import FileSystem
 
 QUORUM_STATE = "quorum-state"
-NOBODY = -1
+NO_NODE = -1
 EPOCH_MAX = (1 << 31) - 1  # epochs are int32 on the wire
 
 _INT = r"(-1|0|[1-9][0-9]{0,9})"
@@ -53,8 +53,8 @@ class Election(NamedTuple):
     """A voter's epoch, the leader, and the vote of this node in it."""
 
     epoch: int = 0
-    leader_id: int = NOBODY
-    voted_id: int = NOBODY
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
 
 
 def read_quorum_state(files: FileSystem, folder: str) -> Election | None:

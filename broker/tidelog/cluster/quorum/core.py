@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.metadata.quorum_state import EPOCH_MAX
 from tidelog.cluster.quorum.events import (
-    NOBODY,
+    NO_NODE,
     AskVotes,
     BeginEpoch,
     Effect,
@@ -149,7 +149,7 @@ class QuorumCore:
             # Unsynced records are gone: this node must not continue in an epoch that it led. The
             # only voter elects itself at once, in the next one.
             self.epoch = stored.epoch + bool(self.others)
-            self.leader_id, self.voted_id = NOBODY, NOBODY
+            self.leader_id, self.voted_id = NO_NODE, NO_NODE
         self.high_watermark = -1
         self.epoch_start_offset = -1
         self.progress: dict[int, Progress] = {}
@@ -232,13 +232,13 @@ class QuorumCore:
     def _enter_epoch(self, epoch: int, leader_id: int) -> None:
         assert self.epoch <= epoch <= EPOCH_MAX
         if epoch > self.epoch:
-            self.epoch, self.voted_id, self.leader_id = epoch, NOBODY, NOBODY
-        if leader_id != NOBODY:
-            assert self.leader_id in (NOBODY, leader_id), "one leader per epoch"
+            self.epoch, self.voted_id, self.leader_id = epoch, NO_NODE, NO_NODE
+        if leader_id != NO_NODE:
+            assert self.leader_id in (NO_NODE, leader_id), "one leader per epoch"
             self.leader_id = leader_id
 
     def _unattached(self, epoch: int, now: float) -> None:
-        self._enter_epoch(epoch, NOBODY)
+        self._enter_epoch(epoch, NO_NODE)
         self._become(Role.UNATTACHED, now + self._election_timeout())
 
     def _follow(self, leader_id: int, epoch: int, now: float) -> None:
@@ -252,7 +252,7 @@ class QuorumCore:
         self._count_votes(now)
 
     def _candidate(self, now: float) -> None:
-        self._enter_epoch(self.epoch + 1, NOBODY)
+        self._enter_epoch(self.epoch + 1, NO_NODE)
         self._become(Role.CANDIDATE, now + self._election_timeout())
         self.voted_id = self.node_id
         self._effects.append(AskVotes(self.epoch, pre_vote=False))
@@ -261,7 +261,7 @@ class QuorumCore:
 
     def _lead(self, now: float) -> None:
         self._enter_epoch(self.epoch, self.node_id)
-        self.voted_id = NOBODY  # as in Kafka: a known leader replaces the vote
+        self.voted_id = NO_NODE  # as in Kafka: a known leader replaces the vote
         self._become(Role.LEADER, float("inf"))
         self.epoch_start_offset = self._log_end().offset
         self.progress = {voter: Progress() for voter in self.others}
@@ -321,7 +321,7 @@ class QuorumCore:
         """Give up an election: follow the leader, if one is known, and retry after a random time,
         unless the leader answers."""
         longest = self.timeouts.backoff_max_s
-        role = Role.UNATTACHED if self.leader_id == NOBODY else Role.FOLLOWER
+        role = Role.UNATTACHED if self.leader_id == NO_NODE else Role.FOLLOWER
         self._become(role, now + self._rng.uniform(longest / 4, longest))
 
     # ---- votes --------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ class QuorumCore:
         if event.epoch > self.epoch:
             self._unattached(event.epoch, now)
         granted = self._grants(event)
-        if granted and not event.pre_vote and self.voted_id == NOBODY:
+        if granted and not event.pre_vote and self.voted_id == NO_NODE:
             self.voted_id = event.candidate_id
             self._timeout_at = now + self._election_timeout()
         self._effects.append(Reply(granted=granted))
@@ -358,7 +358,7 @@ class QuorumCore:
     def _leader_refusal(self, leader_id: int, epoch: int) -> ErrorCode:
         """Like `_refusal`, for a request of the leader of this epoch, which has only one."""
         error = self._refusal(leader_id, epoch)
-        if not error and epoch == self.epoch and self.leader_id not in (NOBODY, leader_id):
+        if not error and epoch == self.epoch and self.leader_id not in (NO_NODE, leader_id):
             return ErrorCode.INVALID_REQUEST
         return error
 
@@ -369,9 +369,9 @@ class QuorumCore:
                 return False
             # A follower of a live leader refuses to elect another (KIP-996).
             return up_to_date and not (self.role is Role.FOLLOWER and self._has_fetched)
-        if self.voted_id != NOBODY:
+        if self.voted_id != NO_NODE:
             return self.voted_id == event.candidate_id
-        return up_to_date and self.leader_id == NOBODY and self.role is not Role.RESIGNED
+        return up_to_date and self.leader_id == NO_NODE and self.role is not Role.RESIGNED
 
     def _on_vote_answered(self, event: VoteAnswered, now: float) -> None:
         if self._heard(event.epoch, event.leader_id, now):
@@ -407,7 +407,7 @@ class QuorumCore:
         known = (epoch, leader_id) == (self.epoch, self.leader_id)
         if known and self.role is Role.PROSPECTIVE and not by_leader:
             return False  # others also know the leader that does not answer this node
-        if leader_id in (NOBODY, self.node_id):
+        if leader_id in (NO_NODE, self.node_id):
             if epoch == self.epoch:
                 return False
             self._unattached(epoch, now)

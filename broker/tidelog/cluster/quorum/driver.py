@@ -217,7 +217,7 @@ class Quorum:
         core, metadata = self.core, self.metadata
         if core.role is not Role.LEADER:
             metadata.step_down()
-        leader_id = e.NOBODY if core.role is Role.RESIGNED else core.leader_id
+        leader_id = e.NO_NODE if core.role is Role.RESIGNED else core.leader_id
         metadata.leader_is(leader_id, core.epoch)
         if core.role is Role.LEADER and metadata.log_end()[0] < core.epoch:
             try:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.cluster.metadata.quorum_state import NOBODY, Election
+from tidelog.cluster.metadata.quorum_state import NO_NODE, Election
 from tidelog_protocol.errors import ErrorCode
 
 __all__ = [
-    "NOBODY",
+    "NO_NODE",
     "AskVotes",
     "BeginEpoch",
     "Effect",
@@ -70,7 +70,7 @@ class VoteAnswered(NamedTuple):
     pre_vote: bool
     granted: bool
     epoch: int
-    leader_id: int = NOBODY
+    leader_id: int = NO_NODE
 
 
 class EpochBegun(NamedTuple):
@@ -93,7 +93,7 @@ class EpochTold(NamedTuple):
     """Any other answer that has an epoch and, if known, its leader."""
 
     epoch: int
-    leader_id: int = NOBODY
+    leader_id: int = NO_NODE
 
 
 class LeaderAnswered(NamedTuple):

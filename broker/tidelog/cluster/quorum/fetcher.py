@@ -47,7 +47,7 @@ class Fetcher:
         if core.role is Role.FOLLOWER:
             key = (core.epoch, core.leader_id)
         elif not core.is_voter:
-            key = (core.epoch, e.NOBODY)
+            key = (core.epoch, e.NO_NODE)
         if key == self._key:
             return
         self._key = key
@@ -75,7 +75,7 @@ class Fetcher:
         """Send one request and apply the answer; False if the next one should wait."""
         quorum = self._quorum
         epoch, leader_id = key
-        if leader_id == e.NOBODY:
+        if leader_id == e.NO_NODE:
             voters = quorum.core.others
             leader_id = voters[min(int(quorum.rng.uniform(0, len(voters))), len(voters) - 1)]
         last_epoch, end = quorum.metadata.log_end()
