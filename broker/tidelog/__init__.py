@@ -39,8 +39,27 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.embedded.cluster import Cluster, ClusterError, RunningCluster, run
+    from tidelog.start_error import StartError
+    from tidelog_storage.base_error import TidelogError
+    from tidelog_storage.config_key import ConfigError
 
-__all__ = ["Cluster", "ClusterError", "RunningCluster", "__version__", "run"]
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "ConfigError",
+    "RunningCluster",
+    "StartError",
+    "TidelogError",
+    "__version__",
+    "run",
+]
+
+# The modules of the names that `embedded.cluster` does not have.
+_HOMES = {
+    "ConfigError": "tidelog_storage.config_key",
+    "StartError": "tidelog.start_error",
+    "TidelogError": "tidelog_storage.base_error",
+}
 
 __version__: str
 
@@ -52,9 +71,9 @@ def __getattr__(name: str) -> Any:
 
         return version("tidelog")
     if name in __all__:
-        from tidelog.embedded import cluster
+        from importlib import import_module
 
-        return getattr(cluster, name)
+        return getattr(import_module(_HOMES.get(name, "tidelog.embedded.cluster")), name)
     raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tidelog_storage.base_error import TidelogError
+
 __all__ = ["StartError", "one_line", "system_words"]
 
 
-class StartError(Exception):
+class StartError(TidelogError):
     """The broker cannot start; the text is one line for the operator."""
 
 

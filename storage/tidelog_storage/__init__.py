@@ -46,6 +46,7 @@ Rooms of their own:
 Settings, values and files:
     config.py             LogConfig, the settings of a topic
     config_key.py         how settings are declared
+    base_error.py         the base of the errors that users catch
     config_rules.py       rules between settings
     types.py              values that other rooms share
     seams.py              FileSystem and File: the only way out of this room

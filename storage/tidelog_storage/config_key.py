@@ -11,6 +11,8 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog_storage.base_error import TidelogError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -19,7 +21,7 @@ REQUIRED = object()
 """Default of a key that must be given."""
 
 
-class ConfigError(Exception):
+class ConfigError(TidelogError):
     """An invalid setting: `key` is its name, `message` one line for the user."""
 
     def __init__(self, key: str, message: str) -> None:

@@ -12,6 +12,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from tidelog_storage.base_error import TidelogError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -52,7 +54,7 @@ _OF_THE_CLUSTER = (
 _MAPPED_PROTOCOLS = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
-class ClusterError(Exception):
+class ClusterError(TidelogError):
     """A cluster did not start, stopped on its own or refused; the text has the broker's reason."""
 
 
