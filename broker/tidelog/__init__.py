@@ -10,6 +10,7 @@ The rooms, outermost first; each imports only rooms below it:
 
     __main__.py, cli/          the command line
     embedded/, pytest_plugin.py  entry points: run(), Cluster, one node, a client
+    simulation/                brokers in one deterministic loop, with simulated machines
     server.py                  the composition root: builds a broker and stops it
     foundation.py              what `server.py` needs first: listeners, logs, settings
     membership.py              builds the parts that talk to other nodes

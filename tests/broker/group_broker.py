@@ -10,7 +10,6 @@ import heapq
 import itertools
 from typing import Any
 
-from sim.disk import SimDisk
 from tidelog.api.group_admin import GroupAdminApi
 from tidelog.api.group_offsets import GroupOffsetsApi
 from tidelog.api.groups import GroupsApi
@@ -27,6 +26,7 @@ from tidelog.coordinators.groups.admin import GroupAdmin
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.frames import RequestHeader, decode_response_header, request_frame
 from tidelog_storage.config import LogConfig

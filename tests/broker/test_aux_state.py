@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sim.loop import simulate
 from support.data_path import NOW_MS, CountingRng, DataPath, batch, topic_id
 from support.leader_channel import LeaderChannel, ScriptedLeader
 from support.vectors import load_yaml
@@ -18,6 +17,7 @@ from tidelog.replication.aux_state import AuxState, tiered_start
 from tidelog.replication.fetch_state import State
 from tidelog.replication.leader_end_point import RemoteLeader
 from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
+from tidelog.simulation.loop import simulate
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import (

@@ -7,10 +7,10 @@ import itertools
 
 import pytest
 
-from sim.disk import SimDisk
 from support.metadata import Metadata
 from support.quorum_nodes import setting
 from tidelog.cluster.metadata.durable import DURABLE_END, DurableEnd
+from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.batch import iter_batches
 from tidelog_storage.types import StorageError
 

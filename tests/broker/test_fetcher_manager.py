@@ -7,13 +7,13 @@ import errno
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from sim.loop import simulate
 from support.data_path import CountingRng, DataPath, ManualClock, batch, topic_id
 from support.leader_channel import LeaderChannel
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.fetcher_manager import FetcherManager
 from tidelog.replication.replica_fetcher import ReplicaFetcher
+from tidelog.simulation.loop import simulate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

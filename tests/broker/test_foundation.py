@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from sim.disk import SimDisk
 from support.metadata import CountedRng, FixedClock
 from tidelog.cluster.formatting import format_new, random_cluster_id
 from tidelog.config.broker import BrokerConfig
 from tidelog.embedded.cluster_settings import broker_properties, node_properties
 from tidelog.foundation import open_logs
 from tidelog.runtime import system_runtime
+from tidelog.simulation.disk import SimDisk
 from tidelog.start_error import StartError
 from tidelog_storage.directory import LogDirectoryError
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sim.disk import SimDisk
 from support.metadata import CLUSTER_ID, DIRECTORY_ID, NODE_ID, Metadata
 from tidelog.cluster.metadata.records import RECORD_VERSIONS, decode_batch
 from tidelog.cluster.metadata.settings import METADATA_TOPIC_ID
+from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables

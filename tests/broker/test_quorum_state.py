@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.disk import SimDisk
 from tidelog.cluster.metadata.quorum_state import (
     Election,
     QuorumStateError,
     read_quorum_state,
     write_quorum_state,
 )
+from tidelog.simulation.disk import SimDisk
 
 if TYPE_CHECKING:
-    from sim.disk import SimFiles
+    from tidelog.simulation.disk import SimFiles
 
 WRITTEN = Election(7, -1, 2)
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 
-from sim.loop import simulate
 from support.data_path import DataPath, ManualClock, batch
 from support.metadata import cluster, topic
 from support.remote_metadata import COUNT, P0, Broker
 from support.remote_topic import MemoryTopic
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC, BrokerImage
 from tidelog.network.peers import PeerError
+from tidelog.simulation.loop import simulate
 from tidelog.tiered.metadata.client import MetadataTopicClient, TopicError
 from tidelog.tiered.metadata.consumer import MetadataConsumer
 from tidelog.tiered.metadata.settings import (
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from sim.loop import SimLoop
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.simulation.loop import SimLoop
     from tidelog.tiered.metadata.consumer import Sink
 
 NAME = REMOTE_LOG_METADATA_TOPIC

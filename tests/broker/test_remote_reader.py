@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from sim.disk import SimDisk
 from support.logs import NOW, append, batch, config, open_log
 from support.remote import (
     PARTITION,
@@ -18,6 +17,7 @@ from support.remote import (
     segment_files,
 )
 from support.remote_reads import InlineLoader, at_once
+from tidelog.simulation.disk import SimDisk
 from tidelog.tiered.reads.reader import RemoteRead, read, search
 from tidelog_protocol.records import ControlType, build_end_transaction_marker, iter_batches
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sim.loop import simulate
 from support.data_path import topic_id
 from support.scripted_follower import ME, data, diverging, follower, played, records, settle
 from tidelog.replication.fetch_state import State
+from tidelog.simulation.loop import simulate
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker.test_snapshots import FOLDER, open_single
-from sim.disk import MachineDiedError, SimDisk
 from support.metadata import CLUSTER_ID, NOW_MS, FixedClock, StepExecutor
 from support.quorum_nodes import setting, simulate
 from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.metadata.replay import ImageBuilder
 from tidelog.cluster.metadata.settings import MetadataLogSettings
 from tidelog.cluster.metadata.snapshots import SnapshotId, encode_snapshot, list_snapshots
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.disk import SimDisk
 from support.metadata import CLUSTER_ID, DIRECTORY_ID, NOW_MS, FixedClock, StepExecutor, only_voter
 from support.metadata import cluster as cluster_image
 from support.metadata import topic as topic_image
@@ -20,6 +19,7 @@ from tidelog.cluster.metadata.snapshots import (
     encode_snapshot,
     list_snapshots,
 )
+from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ProtocolError
 

@@ -1,9 +1,6 @@
-"""The whole broker in one deterministic loop: simulated time, network, disk, threads and chance.
+"""The whole broker in one deterministic loop: the loop, network, disks and machines of
+`tidelog.simulation`, under clients, faults and checkers.
 
-loop.py       an asyncio loop with virtual time and a seeded order of what is ready
-network.py    in-memory transports: latency, torn deliveries, resets, slow readers
-disk.py       files that keep written and synced apart; deaths inside an operation, full disks
-machine.py    one broker's seams and its lives: start, stop, kill, power failure, start again
 faults.py     what goes wrong when: a plan drawn from the seed
 wire.py       a raw client; producers.py consumers.py groups.py admin.py: who uses it, and how
 history.py    what clients were told, and what that obliges the broker to

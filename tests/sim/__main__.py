@@ -23,7 +23,7 @@ from sim.hunting import hunt
 from sim.mutants import ALL, planted
 from sim.run import plan_of, run_seed
 from sim.runner import judge, report, run_many
-from sim.timeline import lines
+from tidelog.simulation.timeline import lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

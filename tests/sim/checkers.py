@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sim.history import History
-    from sim.machine import Machine
     from tidelog.server import BrokerServer
+    from tidelog.simulation.machine import Machine
     from tidelog_storage.log import Log
 
 METADATA_FOLDER = f"{DATA}/__cluster_metadata-0"

@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from sim.disk import MachineDiedError, SimDisk
 from sim.history import require
 from sim.raw_logs import read_log
 from support.logs import NOW, append, config
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_storage.manager import LogManager
 from tidelog_storage.types import TopicPartition
 

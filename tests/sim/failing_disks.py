@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFaults
-    from sim.disk_trouble import Trouble
+    from tidelog.simulation.disk_trouble import Trouble
 
 FAILED_SYNC, FAILED_WRITE, FAILED_READ = "failed sync", "failed write", "failed read"
 DISK_FAILURES = {FAILED_SYNC: 3, FAILED_WRITE: 1, FAILED_READ: 1}  # by weight

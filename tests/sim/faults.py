@@ -11,14 +11,14 @@ import random
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.descriptors import LACK, draw_lack, lack_descriptors
-from sim.disk import NAMES_APART
 from sim.failing_disks import DISK_FAILURES, draw_disk_failures, fail_disk
-from sim.machine import CALM_DISK_S
+from tidelog.simulation.disk import NAMES_APART
+from tidelog.simulation.machine import CALM_DISK_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sim.machine import Machine
+    from tidelog.simulation.machine import Machine
 
 PLAN_S = 5.0
 FAULTS_IN_A_PLAN = (2, 14)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from sim.disk import MachineDiedError, SimDisk
 from sim.history import require
 from sim.raw_logs import read_log
 from support.data_path import ManualClock, ManualTimers
@@ -20,6 +19,7 @@ from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.folders import scan
 from tidelog_storage.manager import LogManager

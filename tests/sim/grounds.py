@@ -19,7 +19,6 @@ from sim.faults import Fault
 from sim.folder_lives import run_folder_lives
 from sim.half_fenced import run_half_fenced
 from sim.history import Violation
-from sim.loop import simulate
 from sim.lost_voter import run_lost_voter
 from sim.mutants import (
     CLUSTER_MUTANTS,
@@ -41,6 +40,7 @@ from sim.test_file_mutants import PLAYS as FILE_PLAYS
 from sim.test_remote_lineage import live as live_branches
 from sim.test_remote_tier import live
 from sim.test_slow_disk import test_a_failover_does_not_wait_for_a_slow_disk as fail_over
+from tidelog.simulation.loop import simulate
 from tidelog_storage.remote.api import RemoteStorageError
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from sim.cluster.controller_steps import steps_of
 from sim.history import require
-from sim.loop import simulate
-from sim.machine import in_lane
 from sim.stage import TOPIC, Stage
+from tidelog.simulation.loop import simulate
+from tidelog.simulation.machine import in_lane
 
 if TYPE_CHECKING:
-    from sim.loop import SimLoop
+    from tidelog.simulation.loop import SimLoop
 
 PARTITIONS = 6
 SETTLED_S_MAX = 1.0  # after the next controller's election

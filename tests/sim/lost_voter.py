@@ -11,18 +11,18 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.cluster.machines import Machines
 from sim.history import require
-from sim.loop import simulate
 from sim.raw_logs import DATA, read_log
 from sim.wire import Lost, WireConnection
+from tidelog.simulation.loop import simulate
+from tidelog.simulation.machines import Machines
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.records import Record, build_batch
 
 if TYPE_CHECKING:
-    from sim.loop import SimLoop
-    from sim.machine import Machine
+    from tidelog.simulation.loop import SimLoop
+    from tidelog.simulation.machine import Machine
     from tidelog_protocol.schema import Message
 
 TOPIC = "precious"

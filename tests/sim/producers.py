@@ -7,8 +7,8 @@ import random
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.history import Violation, require
-from sim.machine import START_MS
 from sim.wire import Client, Lost
+from tidelog.simulation.machine import START_MS
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.messages.txns import InitProducerIdRequest

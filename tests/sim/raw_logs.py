@@ -10,7 +10,7 @@ from tidelog_protocol.records import crc_is_valid, iter_records, read_header
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sim.disk import Inode, SimDisk
+    from tidelog.simulation.disk import Inode, SimDisk
     from tidelog_protocol.records import BatchHeader, Record
 
 DATA = "data"

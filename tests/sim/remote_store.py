@@ -15,7 +15,7 @@ import io
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.disk import SimDisk
+from tidelog.simulation.disk import SimDisk
 from tidelog_storage.folders import make_durable_folder
 from tidelog_storage.remote.api import (
     IndexKind,

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sim.cluster.faults import ClusterFault, draw_cluster_plan
 from sim.cluster.world import ClusterWorld
-from sim.disk import MachineDiedError
 from sim.faults import draw_plan
-from sim.loop import SimLoop
 from sim.world import BrokerErrors, World
+from tidelog.simulation.disk import MachineDiedError
+from tidelog.simulation.loop import SimLoop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from sim.disk import SimDisk
     from sim.faults import Fault
-    from sim.machine import Machine
-    from sim.timeline import Event
+    from tidelog.simulation.disk import SimDisk
+    from tidelog.simulation.machine import Machine
+    from tidelog.simulation.timeline import Event
 
 
 class Verdict(NamedTuple):

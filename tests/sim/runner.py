@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from sim.cluster.faults import brokers_of
 from sim.mutants import planted
 from sim.run import Verdict, plan_of, run_seed, shrink
-from sim.timeline import lines
+from tidelog.simulation.timeline import lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

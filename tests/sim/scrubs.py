@@ -14,11 +14,11 @@ import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from sim.disk import MachineDiedError, SimDisk
 from sim.history import Violation, require
 from support.logs import NOW, PARTITION, SMALL, batch, open_log
 from tidelog.healing.healer import Healer
 from tidelog.healing.peer_copies import PeerCopies
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import iter_batches
 from tidelog_storage.types import StorageError

@@ -16,12 +16,12 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any, Self
 
-from sim.cluster.machines import CONTROLLER_PORT, PROPERTIES
-from sim.machine import PORT, START_MS, Machine, in_lane
-from sim.network import SimNetwork
 from sim.raw_logs import DATA, read_log
 from sim.wire import Lost, WireConnection
 from tidelog.cluster.quorum.core import Role
+from tidelog.simulation.machine import PORT, START_MS, Machine, in_lane
+from tidelog.simulation.machines import CONTROLLER_PORT, PROPERTIES
+from tidelog.simulation.network import SimNetwork
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.data import ProduceRequest
@@ -30,9 +30,9 @@ from tidelog_protocol.records import Record, build_batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sim.loop import SimLoop
     from tidelog.cluster.metadata.image import PartitionImage
     from tidelog.replication.partition import Partition
+    from tidelog.simulation.loop import SimLoop
     from tidelog_protocol.schema import Message
 
 TOPIC = "play"

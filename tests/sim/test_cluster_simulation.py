@@ -11,12 +11,12 @@ import pytest
 
 from sim.cluster.faults import FAULTS, brokers_of, draw_cluster_plan
 from sim.cluster.file_rot import FILE_ROT
-from sim.cluster.machines import Machines
-from sim.disk import NAMES_APART
-from sim.loop import simulate
-from sim.machine import in_lane
-from sim.network import SimNetwork
 from sim.run import run_seed
+from tidelog.simulation.disk import NAMES_APART
+from tidelog.simulation.loop import simulate
+from tidelog.simulation.machine import in_lane
+from tidelog.simulation.machines import Machines
+from tidelog.simulation.network import SimNetwork
 
 TESTS = Path(__file__).parent.parent
 SEEDS = [  # brokers and seed; by the last four `test_planted_bugs.py` finds some

@@ -7,10 +7,10 @@ import random
 from typing import TYPE_CHECKING
 
 from sim.cluster.faults import ClusterFault
-from sim.loop import simulate
 from sim.raw_logs import read_log
 from sim.run import run_seed
 from sim.stage import FOLDER, Stage
+from tidelog.simulation.loop import simulate
 from tidelog_storage import replicated
 
 if TYPE_CHECKING:

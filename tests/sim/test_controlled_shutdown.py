@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from sim.loop import simulate
 from sim.stage import Stage
+from tidelog.simulation.loop import simulate
 
 SETTINGS = {"broker.heartbeat.interval.ms": "2000", "broker.session.timeout.ms": "9000"}
 

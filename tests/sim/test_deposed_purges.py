@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from sim.cluster.machines import CONTROLLER_PORT
-from sim.loop import simulate
 from sim.remote_store import PREFIX, new_weather
 from sim.stage import TOPIC, VOTERS, Stage
 from sim.test_leader_changes_in_a_copy import IDLE, Moved
 from sim.test_remote_tier import SETTINGS, TOPIC_SETTINGS
+from tidelog.simulation.loop import simulate
+from tidelog.simulation.machines import CONTROLLER_PORT
 from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
 from tidelog_storage.remote.api import RetriableRemoteStorageError
 

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from sim.disk import SimDisk
+from tidelog.simulation.disk import SimDisk
 
 
 def fresh(seed=1, **options):

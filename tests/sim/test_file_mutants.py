@@ -7,7 +7,6 @@ import struct
 
 import pytest
 
-from sim.disk import SimDisk
 from sim.history import require
 from sim.mutants import files as planted_bugs
 from sim.mutants import planted
@@ -15,6 +14,7 @@ from support.compaction import end_transaction
 from support.logs import NOW, PARTITION, append, config, offsets, open_log
 from support.tiered_log import Broker, copied, starts
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
+from tidelog.simulation.disk import SimDisk
 from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.types import StorageError
 

@@ -11,10 +11,10 @@ import sys
 
 import pytest
 
-from sim.loop import simulate
 from sim.mutants import planted
 from sim.old_followers import followers
 from sim.stage import Stage
+from tidelog.simulation.loop import simulate
 
 
 def play(scenario, kind):

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from sim.loop import simulate
 from sim.remote_store import PREFIX, new_weather
 from sim.stage import TOPIC, Miser, Stage
 from sim.test_remote_tier import SETTINGS, TOPIC_SETTINGS
 from sim.wire import WireConnection
+from tidelog.simulation.loop import simulate
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest
 
 if TYPE_CHECKING:
-    from sim.loop import SimLoop
+    from tidelog.simulation.loop import SimLoop
     from tidelog_protocol.schema import Message
 
 READERS = 12  # more than the reader pool has threads

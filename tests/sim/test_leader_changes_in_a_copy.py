@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sim.cluster.machines import CONTROLLER_PORT
-from sim.loop import simulate
 from sim.remote_store import PREFIX, new_weather
 from sim.stage import TOPIC, VOTERS, Stage
 from sim.test_remote_tier import SETTINGS, TOPIC_SETTINGS
 from sim.test_tier_rest import Disturbed
+from tidelog.simulation.loop import simulate
+from tidelog.simulation.machines import CONTROLLER_PORT
 from tidelog_protocol.messages.data import DeleteRecordsRequest
 from tidelog_storage.remote.api import RetriableRemoteStorageError
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sim.loop import LANE, DeadlockError, SimLoop, simulate
-from sim.machine import SimClock
+from tidelog.simulation.loop import LANE, DeadlockError, SimLoop, simulate
+from tidelog.simulation.machine import SimClock
 
 
 def in_lane(lane: str, coro):

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from sim.history import PartitionHistory, TopicHistory, Violation
-from sim.loop import simulate
-from sim.machine import Machine
-from sim.network import SimNetwork
 from sim.wire import Client, Lost, WireConnection
+from tidelog.simulation.loop import simulate
+from tidelog.simulation.machine import Machine
+from tidelog.simulation.network import SimNetwork
 from tidelog_protocol.messages.cluster import MetadataRequest
 
 MARKER = "data/.kafka_cleanshutdown"

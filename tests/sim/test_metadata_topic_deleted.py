@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sim.loop import simulate
 from sim.remote_store import PREFIX, new_weather
 from sim.stage import Stage
 from sim.test_remote_tier import SETTINGS, TOPIC_SETTINGS, Play
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
+from tidelog.simulation.loop import simulate
 from tidelog_protocol.messages.admin import DeleteTopicsRequest
 
 FOLDER = "remote-log-metadata"

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from sim.loop import simulate
-from sim.network import HIGH_WATER_BYTES, SimNetwork
+from tidelog.simulation.loop import simulate
+from tidelog.simulation.network import HIGH_WATER_BYTES, SimNetwork
 
 
 class Collector(asyncio.Protocol):

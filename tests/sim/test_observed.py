@@ -11,10 +11,10 @@ from histories.calls import ClientHistory, Outcome
 from histories.judge import anomalies
 from sim.cluster.transactions_alone import LoneWorld
 from sim.faults import draw_plan
-from sim.loop import SimLoop
 from sim.mutants import planted
 from sim.observed import history_of
 from sim.world import World
+from tidelog.simulation.loop import SimLoop
 
 
 def observe(world: Any, loop: SimLoop) -> ClientHistory:

@@ -14,10 +14,7 @@ from sim.checkers import Checkers
 from sim.cluster.checkers import ClusterCheckers
 from sim.cluster.compacted_checkers import Compacted
 from sim.cluster.world import ClusterWorld
-from sim.disk import MachineDiedError, SimDisk
 from sim.history import Violation
-from sim.loop import SimLoop, simulate
-from sim.machine import Machine
 from sim.run import run_seed
 from sim.world import World
 from support.compaction import clean, compacted, fill, open_compacted, open_manager, put
@@ -25,6 +22,9 @@ from support.logs import NOW, append, batch, offsets, open_log
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, PartitionImage, TopicImage
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.replication.replica_state import ReplicaState
+from tidelog.simulation.disk import MachineDiedError, SimDisk
+from tidelog.simulation.loop import SimLoop, simulate
+from tidelog.simulation.machine import Machine
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tidelog_protocol.records import ControlType, build_end_transaction_marker

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from sim.lineages import Lineages
-from sim.loop import simulate
 from sim.remote_store import PREFIX, Weather, new_weather
 from sim.stage import TOPIC, Stage
 from sim.test_remote_tier import SETTINGS
 from sim.wire import Lost
+from tidelog.simulation.loop import simulate
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_protocol.records import crc_is_valid, iter_batches, iter_records

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from sim.loop import simulate
 from sim.remote_store import NAME, PREFIX, Weather, new_weather
 from sim.stage import TOPIC, Stage
 from sim.wire import Lost
+from tidelog.simulation.loop import simulate
 from tidelog_protocol.messages.admin import DeleteTopicsRequest
 from tidelog_protocol.records import iter_batches, iter_records
 from tidelog_storage.remote.api import SegmentState, TopicIdPartition

@@ -10,7 +10,7 @@ import pytest
 from sim.cluster.faults import OVER_S_MAX, ClusterFault, ClusterFaults
 from sim.cluster.rot import Damage, Rot
 from sim.history import TopicHistory, Violation
-from sim.loop import simulate
+from tidelog.simulation.loop import simulate
 from tidelog_protocol.errors import ErrorCode
 
 CORRUPT = ErrorCode.CORRUPT_MESSAGE

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sim.disk import NAMES_APART
 from sim.faults import FAULTS, draw_plan
 from sim.grounds import flushes_cut_short
 from sim.mutants import planted
 from sim.run import run_seed, shrink
-from sim.timeline import Event, lines
+from tidelog.simulation.disk import NAMES_APART
+from tidelog.simulation.timeline import Event, lines
 
 TESTS = Path(__file__).parent.parent
 SEEDS_PER_TEST = 6

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sim.cluster.machines import Machines
-from sim.loop import simulate
-from sim.machine import in_lane
 from sim.mutants import planted
+from tidelog.simulation.loop import simulate
+from tidelog.simulation.machine import in_lane
+from tidelog.simulation.machines import Machines
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 
 if TYPE_CHECKING:
-    from sim.loop import SimLoop
+    from tidelog.simulation.loop import SimLoop
 
 SYNC_S = 0.01
 AWAY_S_MAX = 0.1

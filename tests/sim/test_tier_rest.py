@@ -14,11 +14,11 @@ import pytest
 from sim.cluster.faults import ClusterFault
 from sim.cluster.tier_rest import may_shrink
 from sim.cluster.world import ClusterWorld
-from sim.loop import simulate
 from sim.remote_store import PREFIX, new_weather
 from sim.run import run_seed
 from sim.stage import VOTERS, Stage
 from sim.test_remote_tier import SETTINGS, TOPIC_SETTINGS, Play
+from tidelog.simulation.loop import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,15 +10,15 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sim.loop import simulate
 from sim.vector_stage import VectorStage
+from tidelog.simulation.loop import simulate
 from tidelog_scenarios.actions import Actions
 from tidelog_scenarios.observer import Observer
 from tidelog_scenarios.plan import broker_settings, metadata_on
 from tidelog_scenarios.player import Player
 
 if TYPE_CHECKING:
-    from sim.loop import SimLoop
+    from tidelog.simulation.loop import SimLoop
 
 RECOVERING = 1
 

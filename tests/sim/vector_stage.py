@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from sim.machine import PORT, in_lane
 from sim.raw_logs import DATA
 from sim.remote_store import PREFIX, _Routed, new_weather, weather_of
 from sim.stage import Stage as SimBrokers
+from tidelog.simulation.machine import PORT, in_lane
 from tidelog_scenarios.fetch_gate import FetchGate
 from tidelog_scenarios.inside import Inside
 from tidelog_scenarios.stage import Stage
@@ -23,8 +23,8 @@ from tidelog_scenarios.vocabulary import VOTERS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sim.loop import SimLoop
     from tidelog.cluster.metadata.image import PartitionImage
+    from tidelog.simulation.loop import SimLoop
 
 STORE = "vectors"
 NEVER = str(sys.maxsize)

@@ -14,13 +14,13 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sim.machine import PORT
 from support.wire_client import request_bytes, response_of
+from tidelog.simulation.machine import PORT
 from tidelog_protocol.messages.data import FetchRequest
 
 if TYPE_CHECKING:
-    from sim.machine import Machine
     from sim.observed import Asked, Observer
+    from tidelog.simulation.machine import Machine
     from tidelog_protocol.schema import Message
 
 ANSWER_S_MAX = 3.0
@@ -62,7 +62,7 @@ class WireConnection(asyncio.Protocol):
             raise Lost(str(error)) from error
         connection.life = machine.life
         connection.client, connection.host = host, machine.host
-        connection.observer = machine.loop.observer
+        connection.observer = getattr(machine.loop, "observer", None)
         return connection
 
     async def ask(self, message: Message, version: int) -> Any:

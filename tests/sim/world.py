@@ -11,21 +11,21 @@ from histories.calls import Loss
 from sim.admin import Admin
 from sim.checkers import Checkers
 from sim.consumers import Consumer
-from sim.disk import MachineDiedError, has_names_apart
 from sim.faults import Faults
 from sim.groups import Member, SimpleGroup
 from sim.history import History, Violation, require
-from sim.machine import COMPACTION, Machine, in_lane
-from sim.network import SimNetwork
 from sim.observed import Observer, judge_clients
 from sim.producers import IdempotentProducer, PlainProducer, Producer
+from tidelog.simulation.disk import MachineDiedError, has_names_apart
+from tidelog.simulation.machine import COMPACTION, Machine, in_lane
+from tidelog.simulation.network import SimNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sim.faults import Fault
     from sim.history import TopicHistory
-    from sim.loop import SimLoop
+    from tidelog.simulation.loop import SimLoop
 
 SERVED_S_MAX = 60.0  # after the last fault, everything is served within this time
 GROUPS_S_MAX = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.disk import SimDisk
+from tidelog.simulation.disk import SimDisk
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.disk import SimDisk
 from support.compaction import (
     PARTITION,
     clean,
@@ -22,13 +21,14 @@ from support.compaction import (
     view_of,
 )
 from support.logs import NOW, check_indexes, read_all
+from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import Codec
 from tidelog_storage.compaction.offset_map import ENTRY_BYTES, OffsetMap
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from sim.disk import SimFiles
+    from tidelog.simulation.disk import SimFiles
     from tidelog_storage.log import Log
     from tidelog_storage.manager import LogManager
 

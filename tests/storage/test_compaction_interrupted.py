@@ -22,7 +22,7 @@ from support.logs import NOW, check_indexes
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from sim.disk import SimDisk, SimFiles
+    from tidelog.simulation.disk import SimDisk, SimFiles
     from tidelog_storage.log import Log
     from tidelog_storage.manager import LogManager
 

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sim.disk import MachineDiedError, SimDisk
 from support.compaction import (
     PARTITION,
     clean,
@@ -30,6 +29,7 @@ from support.compaction import (
     view_of,
 )
 from support.logs import NOW, check_indexes, read_all
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_protocol.records import ControlType, control_type
 
 VALUES = {

@@ -10,7 +10,7 @@ from storage.test_manager import A0, A1, B0, Broker
 from support.logs import NOW, offsets
 
 if TYPE_CHECKING:
-    from sim.disk import SimDisk
+    from tidelog.simulation.disk import SimDisk
 
 
 def test_after_a_failed_sync_the_directory_is_neither_marked_nor_checkpointed(

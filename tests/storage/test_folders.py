@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.disk import MachineDiedError, SimDisk
 from support.logs import NOW, append, config
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import read_partition_metadata
 from tidelog_storage.directory import LogDirectoryError

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from sim.disk import SimDisk
+from tidelog.simulation.disk import SimDisk
 from tidelog_storage.guarded_files import GuardedFiles
 
 PATH = "data/t-0/log"

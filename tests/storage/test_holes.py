@@ -12,7 +12,7 @@ from tidelog_storage.holes import cut_doubtful_end, find_holes
 from tidelog_storage.segment import file_name
 
 if TYPE_CHECKING:
-    from sim.disk import SimFiles
+    from tidelog.simulation.disk import SimFiles
 
 FOLDER = "data/t-0"
 SETTINGS = config(internal_segment_bytes=600, index_interval_bytes=200)

@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from sim.disk import SimDisk
 from support.compaction import end_transaction
 from support.logs import NOW, append, check_indexes, config, offsets, open_log
+from tidelog.simulation.disk import SimDisk
 from tidelog_storage import log as log_module
 from tidelog_storage import transaction_proof
 from tidelog_storage.indexes import OFFSET_ENTRY, TIME_ENTRY, TRANSACTION_ENTRY

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.disk import SimDisk
+from tidelog.simulation.disk import SimDisk
 from tidelog_storage.indexes import (
     AbortedEntry,
     CorruptIndexError,
@@ -19,7 +19,7 @@ from tidelog_storage.indexes import (
 )
 
 if TYPE_CHECKING:
-    from sim.disk import SimFiles
+    from tidelog.simulation.disk import SimFiles
 
 PATH = "d/00000000000000000100"
 

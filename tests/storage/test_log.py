@@ -22,7 +22,7 @@ from tidelog_storage.types import OutOfRange, Records, StorageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sim.disk import SimDisk, SimFiles
+    from tidelog.simulation.disk import SimDisk, SimFiles
     from tidelog_storage.log import Log
 
 FOLDER = "data/t-0"
@@ -122,7 +122,7 @@ def test_a_full_disk_at_a_roll(disk: SimDisk, log: Log, monkeypatch: pytest.Monk
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sim.disk.SimFiles.open", fail)
+        patch.setattr("tidelog.simulation.disk.SimFiles.open", fail)
         refused(ErrorCode.KAFKA_STORAGE_ERROR, log.roll, NOW)
     log.roll(NOW)
     append(log, 1)

@@ -15,7 +15,7 @@ from tidelog_storage.types import Records, StorageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sim.disk import SimDisk, SimFiles
+    from tidelog.simulation.disk import SimDisk, SimFiles
     from tidelog_storage.log import Log
 
 FOLDER = "data/t-0"

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from sim.disk import MachineDiedError, SimDisk
 from support.logs import NOW, append, batch, check_indexes, config, offsets, read_all
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.compaction.cleaner import CleanerLimits, LogCleaner
 from tidelog_storage.manager import LogManager

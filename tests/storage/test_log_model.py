@@ -21,8 +21,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from sim.disk import SimDisk
 from support.logs import NOW, append, batch, check_indexes, config, open_log, read_all
+from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import OutOfRange, Records, StorageError
 

@@ -11,9 +11,9 @@ import itertools
 
 import pytest
 
-from sim.disk import MachineDiedError, SimDisk
 from support.logs import NOW, PARTITION, append, batch, config, offsets
 from support.tiered_log import PLAIN, TIERED, Broker, copied, starts
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_storage.checkpoints import CheckpointError
 
 LOG_STARTS = "data/log-start-offset-checkpoint"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.disk import SimDisk
 from support.logs import NOW, append, config, offsets
+from tidelog.simulation.disk import SimDisk
 from tidelog_storage.checkpoints import read_partition_metadata
 from tidelog_storage.directory import LogDirectoryError
 from tidelog_storage.manager import LogManager

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.disk_files import SimFile
 from support.logs import NOW, append, check_indexes, config, offsets, open_log
+from tidelog.simulation.disk_files import SimFile
 from tidelog_storage.checkpoints import CheckpointError, write_partition_metadata
 from tidelog_storage.segment import file_name
 
 if TYPE_CHECKING:
-    from sim.disk import SimDisk, SimFiles
+    from tidelog.simulation.disk import SimDisk, SimFiles
 
 FOLDER = "data/t-0"
 SETTINGS = config(internal_segment_bytes=600, index_interval_bytes=200)

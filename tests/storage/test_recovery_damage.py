@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.disk import SimDisk
 from support.logs import NOW, append, check_indexes, config, offsets, open_log
+from tidelog.simulation.disk import SimDisk
 
 SETTINGS = config(internal_segment_bytes=1500, index_interval_bytes=250)
 FOLDER = "data/t-0"

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from sim.disk import SimDisk
 from support.logs import NOW, batch, config, open_log
 from support.remote import PARTITION, KnownSegments, LogView, copy_log
 from support.remote_reads import InlineLoader, at_once
+from tidelog.simulation.disk import SimDisk
 from tidelog.tiered.reads.reader import RemoteRead, read, search
 from tidelog_protocol.records import ControlType, build_end_transaction_marker, iter_batches
 from tidelog_storage.remote.chunk_cache import ChunkCache

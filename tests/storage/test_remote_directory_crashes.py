@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.disk import MachineDiedError, SimDisk
 from support.remote import remote_segment, segment_files
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import (
     IndexKind,

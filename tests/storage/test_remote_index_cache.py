@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from sim.disk import MachineDiedError, SimDisk
 from support.logs import NOW, append, config, open_log
 from support.remote import WatchedStore, copy_log
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_protocol.primitives import uuid_to_str
 from tidelog_storage.remote.api import (
     IndexKind,

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from sim.disk import SimDisk
 from support.remote import WatchedStore, remote_segment, segment_files
+from tidelog.simulation.disk import SimDisk
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.proof import TAIL_BYTES, copy_and_look, look

@@ -11,7 +11,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from sim.disk import SimFiles
+    from tidelog.simulation.disk import SimFiles
 
 
 def test_a_rotten_leader_epoch_does_not_rewrite_a_followers_epochs(files: SimFiles) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sim.disk import SimDisk
 from support.logs import batch
+from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.scan import batch_places, whole_batches
 from tidelog_storage.types import StorageError

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.disk import MachineDiedError
 from support.logs import NOW, SMALL, append, check_indexes, offsets, open_log, read_all
+from tidelog.simulation.disk import MachineDiedError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import (
     ControlType,
@@ -21,7 +21,7 @@ from tidelog_storage.segment import Segment, SegmentOptions
 from tidelog_storage.types import AbortedTransaction, Damage, Records, StorageError
 
 if TYPE_CHECKING:
-    from sim.disk import SimDisk, SimFiles
+    from tidelog.simulation.disk import SimDisk, SimFiles
     from tidelog_storage.log import Log
 
 

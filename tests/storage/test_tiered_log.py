@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sim.disk import MachineDiedError, SimDisk
 from support.logs import NOW, PARTITION, append, batch, config, offsets, read_all
 from support.tiered_log import ID, LOCAL, NO_COPY, PLAIN, TIERED, Broker, copied, starts
+from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.checkpoints import CheckpointError, sync_topic_id

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sim.disk import SimDisk
 from support.logs import NOW, PARTITION, append, config, read_all
+from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.records import iter_batches, iter_records
 from tidelog_storage.manager import LogManager
 from tidelog_storage.producer_snapshot import parse_snapshot

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from sim.disk import SimDisk
 from tidelog.cluster.auto_topics import AutoTopics
 from tidelog.cluster.controller.controller import Controller
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -14,6 +13,7 @@ from tidelog.cluster.metadata.records import METADATA_FEATURE
 from tidelog.cluster.metadata.settings import MetadataLogSettings
 from tidelog.cluster.quorum.driver import Quorum
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.messages.controller import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,

@@ -6,12 +6,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from sim.loop import simulate
 from support.data_path import CountingRng, DataPath, ManualClock, batch, topic_id
 from tidelog.api.log_dirs import LogDirsApi
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from tidelog.replication.log_dir_moves import LogDirMoves
+from tidelog.simulation.loop import simulate
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.messages.admin import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from tidelog_protocol.records import Record, build_batch

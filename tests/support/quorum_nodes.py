@@ -12,10 +12,6 @@ import inspect
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.disk import SimDisk
-from sim.loop import LANE, SimLoop
-from sim.machine import SimClock, SimExecutor, SimRng
-from sim.network import SimNetwork
 from tidelog.api.describe_quorum import DescribeQuorumApi
 from tidelog.api.quorum import QuorumApi, view_of
 from tidelog.cluster.metadata.log import MetadataLog
@@ -24,6 +20,10 @@ from tidelog.cluster.quorum.driver import Quorum
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.network.peers import PeerChannel
+from tidelog.simulation.disk import SimDisk
+from tidelog.simulation.loop import LANE, SimLoop
+from tidelog.simulation.machine import SimClock, SimExecutor, SimRng
+from tidelog.simulation.network import SimNetwork
 from tidelog_protocol.messages import metadata_records as tables
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ import functools
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from sim.disk import SimDisk
-from sim.loop import simulate
 from support.data_path import CountingRng
 from support.logs import NOW, append, config, open_log
 from support.remote import PARTITION, KnownSegments, LogView, NearStore, WatchedStore, copy_log
 from tidelog.metrics.meters import Meters
+from tidelog.simulation.disk import SimDisk
+from tidelog.simulation.loop import simulate
 from tidelog.tiered.pools import Pool
 from tidelog.tiered.quotas import RateQuota
 from tidelog.tiered.reads.loading import Loader

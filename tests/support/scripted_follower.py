@@ -6,12 +6,12 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from sim.loop import simulate
 from support.data_path import CountingRng, DataPath, topic_id
 from support.leader_channel import LeaderChannel, ScriptedLeader
 from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from tidelog.replication.leader_end_point import RemoteLeader
 from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
+from tidelog.simulation.loop import simulate
 from tidelog_protocol.messages.data import FetchResponse
 from tidelog_protocol.records import Record, build_batch
 

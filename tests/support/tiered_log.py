@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sim.disk import SimDisk
 from support.logs import NOW, PARTITION, append, config
+from tidelog.simulation.disk import SimDisk
 from tidelog_storage.manager import LogManager
 
 ID = bytes(range(16))

@@ -15,9 +15,9 @@ from sim.admin import (
     until_known,
 )
 from sim.cluster.client import PAUSE_S, ClusterClient
-from sim.cluster.machines import replication_of
 from sim.history import TopicHistory, Violation, require
 from sim.wire import Lost
+from tidelog.simulation.machines import replication_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import (
     CreatePartitionsRequest,

@@ -20,10 +20,10 @@ from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STA
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sim.cluster.machines import Machines
     from sim.cluster.tier import Tier
     from sim.history import History, PartitionHistory
-    from sim.machine import Machine
+    from tidelog.simulation.machine import Machine
+    from tidelog.simulation.machines import Machines
 
 STEPS_BETWEEN_READS = 2_500
 COMPACTED_TOPICS = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)

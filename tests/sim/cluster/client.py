@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from sim.cluster.machines import host_of
 from sim.wire import Lost, WireConnection
+from tidelog.simulation.machines import host_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import MetadataRequest
 
 if TYPE_CHECKING:
     import random
 
-    from sim.cluster.machines import Machines
     from sim.history import PartitionHistory
+    from tidelog.simulation.machines import Machines
     from tidelog_protocol.schema import Message
 
 Key = tuple[bytes, int]  # topic id, partition: a name may come back and mean another topic

@@ -13,7 +13,7 @@ from sim.history import require
 from sim.raw_logs import read_log
 
 if TYPE_CHECKING:
-    from sim.machine import Machine
+    from tidelog.simulation.machine import Machine
 
 Content = tuple[bytes | None, bytes | None, int]  # key, value, producer id
 

@@ -7,10 +7,10 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.client import PAUSE_S, ClusterClient
-from sim.cluster.machines import RACKS
 from sim.consumers import new_records
 from sim.history import Violation, require
 from sim.wire import Lost
+from tidelog.simulation.machines import RACKS
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
 from tidelog_protocol.records import crc_is_valid, iter_batches

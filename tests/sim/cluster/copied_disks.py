@@ -16,13 +16,13 @@ import random
 from typing import TYPE_CHECKING
 
 from sim.cluster.strangers import INTRUSION_S, LOOK_S, MOMENT_S_MAX, Stranger
-from sim.disk import Inode
 from sim.history import require
-from sim.machine import PORT, Machine
+from tidelog.simulation.disk import Inode
+from tidelog.simulation.machine import PORT, Machine
 
 if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFaults
-    from sim.disk import SimDisk
+    from tidelog.simulation.disk import SimDisk
 
 COPIED_DISK = "copied disk"
 SEEDS_WITH_IT = 0.06

@@ -22,7 +22,6 @@ from sim.cluster.file_rot import FILE_ROT
 from sim.cluster.header_rot import HEADER_ROT, draw_header_rot, strike_header
 from sim.cluster.lost_disks import LOST_DISK, draw_lost_disks, lose_disk
 from sim.cluster.machine_faults import MACHINE_FAULTS, draw_machine_faults, strike_machine
-from sim.cluster.machines import host_of
 from sim.cluster.metadata_rot import METADATA_ROT, draw_metadata_rot
 from sim.cluster.rare_plays import RARE, draw_rare, play_rare
 from sim.cluster.sequences import SEQUENCES, Play
@@ -31,19 +30,20 @@ from sim.cluster.tier_habits import STORE_FAULTS, draw_store_faults, has_tier
 from sim.cluster.transactions_plays import PLAYS, draw_plays, play
 from sim.cluster.work.seeds import WORK_FAULTS, draw_work_faults
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
-from sim.disk import NAMES_APART
 from sim.failing_disks import DISK_FAILURES, draw_disk_failures, fail_disk_of_member
 from sim.faults import CALM_NETWORK_S
 from sim.history import require
-from sim.machine import CALM_DISK_S
+from tidelog.simulation.disk import NAMES_APART
+from tidelog.simulation.machine import CALM_DISK_S
+from tidelog.simulation.machines import host_of
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sim.cluster.world import ClusterWorld
-    from sim.machine import Machine
-    from sim.network import Link
+    from tidelog.simulation.machine import Machine
+    from tidelog.simulation.network import Link
 
 PLAN_S = 7.0
 SINGLE_FAULTS = (6, 18)

@@ -15,8 +15,8 @@ from sim.raw_logs import DATA
 
 if TYPE_CHECKING:
     from sim.cluster.world import ClusterWorld
-    from sim.disk import SimDisk
-    from sim.machine import Machine
+    from tidelog.simulation.disk import SimDisk
+    from tidelog.simulation.machine import Machine
 
 FILE_ROT = "rot of files"
 SEEDS_WITH_IT = 0.2

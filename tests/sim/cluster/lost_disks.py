@@ -20,7 +20,7 @@ from tidelog_storage.checkpoints import META_PROPERTIES, MetaProperties, write_m
 
 if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFaults
-    from sim.machine import Machine
+    from tidelog.simulation.machine import Machine
 
 LOST_DISK = "lost disk"
 WITHOUT_S = (0.2, 4.0)

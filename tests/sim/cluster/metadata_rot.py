@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import METADATA_FOLDER
 from sim.cluster.rot import CHECKED_FROM, LOOK_S, REPAIRED_S_MAX
-from sim.disk import Inode
 from sim.history import require
-from sim.machine import in_lane
 from sim.raw_logs import read_log
 from tidelog.cluster.metadata.quorum_state import QUORUM_STATE
 from tidelog.cluster.quorum.core import Role
+from tidelog.simulation.disk import Inode
+from tidelog.simulation.machine import in_lane
 
 if TYPE_CHECKING:
     from sim.cluster.world import ClusterWorld
-    from sim.disk import SimDisk
-    from sim.machine import Machine
+    from tidelog.simulation.disk import SimDisk
+    from tidelog.simulation.machine import Machine
 
 METADATA_ROT = "metadata rot"
 BAD_S = (0.3, 3.0)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sim.cluster.admin import LATER, AdminClient
 from sim.cluster.client import PAUSE_S
 from sim.cluster.groups import OFFSETS_TOPIC
-from sim.cluster.machines import host_of
 from sim.cluster.promises import Placement, Replicas
 from sim.history import require
 from sim.wire import Lost
+from tidelog.simulation.machines import host_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster_admin import (
     AlterPartitionReassignmentsRequest,

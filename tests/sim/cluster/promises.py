@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sim.cluster.client import Key
-    from sim.cluster.machines import Machines
-    from sim.disk import SimDisk
     from sim.history import History, PartitionHistory
     from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.simulation.disk import SimDisk
+    from tidelog.simulation.machines import Machines
 
 Replicas = frozenset[int]
 WHOLE_BYTES = 43  # of a partition.metadata

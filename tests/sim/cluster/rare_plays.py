@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from sim.cluster.admin import AdminClient, ClusterAdmin
 from sim.cluster.groups import OFFSETS_TOPIC, CoordinatorClient, look_at_offsets
-from sim.cluster.machines import host_of
 from sim.cluster.sequences import LEADERLESS_S_MAX, Play
 from sim.history import TopicHistory
-from sim.machine import PORT
 from sim.wire import Lost
 from tidelog.replication.internal_topics import partition_for
+from tidelog.simulation.machine import PORT
+from tidelog.simulation.machines import host_of
 
 if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFaults

@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING
 
 from sim.cluster.checkers import COMPACTED_TOPICS
 from sim.history import require
-from sim.machine import in_lane
 from sim.raw_logs import DATA, read_log
+from tidelog.simulation.machine import in_lane
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import CLEAN_SHUTDOWN_MARKER, RECOVERY_POINT_CHECKPOINT
 
 if TYPE_CHECKING:
-    from sim.cluster.machines import Machines
     from sim.cluster.world import ClusterWorld
     from sim.history import PartitionHistory
-    from sim.machine import Machine
     from sim.raw_logs import RawBatch
     from tidelog.cluster.metadata.image import PartitionImage
+    from tidelog.simulation.machine import Machine
+    from tidelog.simulation.machines import Machines
 
 CHECKED_FROM = 16  # position in a batch: magic, checksum, and all that it covers
 LOOK_S = 0.2

@@ -12,11 +12,11 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.cluster.machines import host_of
 from sim.cluster.writers import Scribe
-from sim.machine import PORT
 from tidelog.cluster.quorum.core import Role
 from tidelog.cluster.quorum.events import NO_NODE
+from tidelog.simulation.machine import PORT
+from tidelog.simulation.machines import host_of
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from sim.cluster.faults import ClusterFaults
     from sim.history import PartitionHistory
-    from sim.network import Link
     from tidelog.cluster.metadata.image import PartitionImage
     from tidelog.replication.partition import Partition
+    from tidelog.simulation.network import Link
 
 LOOK_S = 0.003
 LEADERLESS_S_MAX = 4.0  # a session ends, and somebody is elected

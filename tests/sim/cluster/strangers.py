@@ -11,14 +11,14 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.cluster.machines import CONTROLLER_PORT, host_of
-from sim.disk import Inode
 from sim.history import Violation, require
-from sim.machine import PORT, SimRng
 from tidelog.cluster.lifecycle import State
 from tidelog.cluster.metadata.quorum_state import QUORUM_STATE
 from tidelog.cluster.metadata.records import METADATA_FEATURE, METADATA_VERSION
 from tidelog.network.peers import PeerChannel, PeerError
+from tidelog.simulation.disk import Inode
+from tidelog.simulation.machine import PORT, SimRng
+from tidelog.simulation.machines import CONTROLLER_PORT, host_of
 from tidelog_protocol.messages.controller import BrokerRegistrationRequest
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_protocol.messages.quorum import (
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sim.cluster.faults import ClusterFaults
-    from sim.machine import Machine
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.simulation.machine import Machine
     from tidelog_protocol.schema import Message
 
 STRANGERS = (

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cluster.admin import AdminClient
 from sim.cluster.client import PAUSE_S
-from sim.cluster.machines import replication_of
 from sim.cluster.tier_checkers import TierCheckers
 from sim.cluster.tier_habits import has_tier, store_name, tier_settings, tiered_topic
 from sim.cluster.tier_readers import Auditor
@@ -15,6 +14,7 @@ from sim.history import require
 from sim.raw_logs import read_log
 from sim.remote_store import forget_weather, new_weather
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
+from tidelog.simulation.machines import replication_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import DeleteTopicsRequest
 from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from sim.cluster.faults import ClusterFault
     from sim.history import TopicHistory
-    from sim.machine import Machine
     from sim.raw_logs import RawBatch
+    from tidelog.simulation.machine import Machine
 
 QUIET_S_MAX = 60.0  # after the last fault nothing is left in the store that nobody needs
 EMPTY_S_MAX = 60.0

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sim.cluster.checkers import ClusterCheckers
-    from sim.cluster.machines import Machines
     from sim.cluster.tier_truth import Change
     from sim.history import History, Key
-    from sim.machine import Machine
     from sim.remote_store import Weather
     from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.simulation.machine import Machine
+    from tidelog.simulation.machines import Machines
     from tidelog_storage.remote.api import RemoteSegment
 
 

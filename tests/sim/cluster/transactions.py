@@ -6,7 +6,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.admin import AdminClient
-from sim.cluster.machines import replication_of
 from sim.cluster.transactions_actors import Copier, TransactionalProducer
 from sim.cluster.transactions_checkers import LogOfTransactions, TransactionCheckers
 from sim.cluster.transactions_habits import Habits, habits_of, has_transactions
@@ -15,6 +14,7 @@ from sim.cluster.transactions_members import MemberCopier
 from sim.cluster.transactions_reader import CommittedReader, Found
 from sim.history import TopicHistory, Violation, require
 from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
+from tidelog.simulation.machines import replication_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.cluster import MetadataRequest

@@ -14,8 +14,8 @@ from sim.cluster.admin import ClusterAdmin
 from sim.cluster.faults import ClusterFaults, draw_cluster_plan, draw_weather
 from sim.cluster.in_sync_checkers import PartitionMemory
 from sim.cluster.world import START_S_MAX, WHOLE_S_MAX, ClusterWorld
-from sim.loop import SimLoop
-from sim.machine import in_lane
+from tidelog.simulation.loop import SimLoop
+from tidelog.simulation.machine import in_lane
 
 if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFault

@@ -21,9 +21,9 @@ from tidelog_protocol.records import ControlType, control_type
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sim.machine import Machine
     from sim.raw_logs import RawBatch
     from tidelog.replication.partition import Partition
+    from tidelog.simulation.machine import Machine
 
 OVER = COMPLETE | {TransactionState.EMPTY}
 

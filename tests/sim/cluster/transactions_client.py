@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.client import PAUSE_S, ClusterClient
 from sim.cluster.groups import NOT_NOW
-from sim.cluster.machines import host_of
 from sim.cluster.producers import LATER
 from sim.cluster.transactions_ledger import ABORTED, UNKNOWN
 from sim.history import Violation, require
-from sim.machine import START_MS
 from sim.wire import Lost
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from tidelog.replication.internal_topics import partition_for
+from tidelog.simulation.machine import START_MS
+from tidelog.simulation.machines import host_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest

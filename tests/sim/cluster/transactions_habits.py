@@ -7,8 +7,8 @@ import random
 from typing import TYPE_CHECKING, NamedTuple
 from unittest import mock
 
-from sim.machine import COMPACTION
 from tidelog.coordinators.transactions import decisions, transaction
+from tidelog.simulation.machine import COMPACTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,13 +7,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.cluster.machines import host_of
 from sim.cluster.sequences import LAG_S, LEADERLESS_S_MAX, Play
 from sim.cluster.transactions_habits import has_transactions
 from sim.history import TopicHistory
-from sim.machine import PORT
 from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
 from tidelog.coordinators.transactions.states import COMPLETE, PREPARED, TransactionState
+from tidelog.simulation.machine import PORT
+from tidelog.simulation.machines import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

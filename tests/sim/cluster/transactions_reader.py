@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.client import PAUSE_S, ClusterClient
 from sim.cluster.consumers import LATER, SESSIONLESS, later_of
-from sim.cluster.machines import RACKS
 from sim.cluster.transactions_ledger import ABORTED, OPEN
 from sim.history import require
 from sim.wire import Lost
+from tidelog.simulation.machines import RACKS
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_protocol.records import (

@@ -13,19 +13,19 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.admin import AdminClient
-from sim.cluster.machines import Machines, host_of
 from sim.cluster.transactions_checkers import LogOfTransactions, TransactionCheckers
 from sim.cluster.transactions_client import GROUP, TRANSACTION, Abort, Fenced, TransactionalClient
 from sim.cluster.transactions_habits import Habits
 from sim.cluster.transactions_ledger import ABORTED, COMMITTED, Ledger
 from sim.history import History, TopicHistory, require
-from sim.loop import SimLoop
-from sim.machine import PORT, in_lane
 from sim.raw_logs import read_log
 from sim.wire import Lost
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from tidelog.coordinators.transactions.states import COMPLETE, PREPARED, TransactionState
 from tidelog.replication.internal_topics import partition_for
+from tidelog.simulation.loop import SimLoop
+from tidelog.simulation.machine import PORT, in_lane
+from tidelog.simulation.machines import Machines, host_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sim.cluster.transactions_ledger import Attempt
-    from sim.machine import Machine
-    from sim.network import Link
     from sim.raw_logs import RawBatch
     from tidelog.coordinators.transactions.transaction import Transaction
     from tidelog.replication.partition import Partition
+    from tidelog.simulation.machine import Machine
+    from tidelog.simulation.network import Link
 
 TOPIC = "steps"
 LEADERS = (2, 3)  # of the topic's partitions; the coordinator is broker 1

@@ -13,10 +13,10 @@ from sim.cluster.transactions_client import GROUP, Abort, Fenced, Membership, No
 from sim.cluster.transactions_ledger import ABORTED, COMMITTED
 from sim.cluster.transactions_steps import SETTLED_S_MAX, TOPIC, Case, StepWorld
 from sim.history import Violation, require
-from sim.loop import SimLoop
-from sim.machine import in_lane
 from sim.wire import Lost
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.simulation.loop import SimLoop
+from tidelog.simulation.machine import in_lane
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tidelog_protocol.messages.groups import JoinGroupRequest, SyncGroupRequest

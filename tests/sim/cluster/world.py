@@ -17,7 +17,6 @@ from sim.cluster.file_rot import FileRot
 from sim.cluster.groups import ClusterGroup, ClusterMember
 from sim.cluster.growth import Operator
 from sim.cluster.header_rot import header_rot_settings
-from sim.cluster.machines import Machines
 from sim.cluster.metadata_rot import MetadataRot
 from sim.cluster.moves import Mover
 from sim.cluster.producers import (
@@ -30,19 +29,20 @@ from sim.cluster.rot import Rot
 from sim.cluster.tier import Tier, TierAdmin
 from sim.cluster.transactions import Transactions
 from sim.cluster.work.workload import Workload
-from sim.disk import MachineDiedError
 from sim.history import History, Violation, require
-from sim.machine import in_lane
 from sim.observed import Observer, judge_clients
 from sim.wire import Lost
+from tidelog.simulation.disk import MachineDiedError
+from tidelog.simulation.machine import in_lane
+from tidelog.simulation.machines import Machines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sim.cluster.faults import ClusterFault
     from sim.history import TopicHistory
-    from sim.loop import SimLoop
-    from sim.machine import Machine
+    from tidelog.simulation.loop import SimLoop
+    from tidelog.simulation.machine import Machine
     from tidelog_protocol.schema import Message
 
 START_S_MAX = 30.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cluster.work.part import OwnWriter, Part
 from sim.cluster.work.reader import LooseReader
-from sim.machine import COMPACTION
+from tidelog.simulation.machine import COMPACTION
 from tidelog_protocol.records import Record
 
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 Each direction of a connection is a stream: bytes arrive in order, after a latency drawn for each
 write, cut into pieces at chance. A reader that pauses lets bytes pile up at the writer, whose
-protocol is then told to pause. `reset` breaks connections in the middle of whatever they carry.
+protocol is then paused. `reset` breaks connections in the middle of a delivery.
 
 `cut` parts two hosts, one way or both: connections stay as they are, and what is sent, an end or a
-reset included, waits for `heal` as for a retransmission; who connects waits as well. A cut may be
-of one listening port alone, as a firewall's.
+reset included, waits for `heal` as for a retransmission; a new connection waits as well. A cut
+may be of one listening port alone, as a firewall's.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import errno
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.loop import LANE
+from tidelog.simulation.loop import LANE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sim.loop import SimLoop
+    from tidelog.simulation.loop import SimLoop
 
 Link = tuple[str, str] | tuple[str, str, int]  # from, to, and the listening port if only that
 HIGH_WATER_BYTES = 64 * 1024
@@ -84,7 +84,7 @@ class SimNetwork:
             await future
 
     def free_port(self) -> int:
-        """A port nobody listens on."""
+        """Find a port that no listener has."""
         self._port += 1
         return self._port
 
@@ -231,7 +231,7 @@ class SimTransport(asyncio.Transport):
         return False
 
     def write(self, data: Any) -> None:
-        """Send a copy: who wrote may reuse the buffer, as with a socket that took it."""
+        """Send a copy: the writer may reuse the buffer, as with a socket that took it."""
         if self.is_closing() or not data:
             return
         payload = bytes(data)
@@ -333,7 +333,7 @@ class SimTransport(asyncio.Transport):
     def _give(self, size: int) -> int:
         protocol = self.protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
-            buffer = protocol.get_buffer(size)
+            buffer = memoryview(protocol.get_buffer(size))
             size = min(size, len(buffer))
             buffer[:size] = self._arrived[:size]
             protocol.buffer_updated(size)
@@ -357,7 +357,7 @@ class SimTransport(asyncio.Transport):
             self.in_lane(lambda: self._lose(error))
 
     def vanish(self) -> None:
-        """This end's machine is gone, and nobody is there to be told."""
+        """This end's machine is gone: its protocol is not called again."""
         self._closing = self._lost = True
 
     def break_off_unless_cut(self, error: Exception) -> None:

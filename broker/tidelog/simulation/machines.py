@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sim.disk import has_names_apart
-from sim.machine import PORT, Machine
-from sim.network import SimNetwork
 from tidelog.cluster.quorum.core import Role
+from tidelog.simulation.disk import has_names_apart
+from tidelog.simulation.machine import PORT, Machine
+from tidelog.simulation.network import SimNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from sim.loop import SimLoop
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.partition import Partition
+    from tidelog.simulation.loop import SimLoop
 
 CONTROLLER_PORT = 9093
 RACKS = ("red", "blue")

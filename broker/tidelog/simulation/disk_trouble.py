@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sim.disk import Inode
+    from tidelog.simulation.disk import Inode
 
 
 REBUILT = "/remote-log-"  # copies of what is elsewhere: no log, no checkpoint of one
@@ -90,8 +90,8 @@ class Trouble:
 
     def end_life(self) -> None:
         """The pages leave the cache."""
-        for inode, start, end in self._lost:
-            end = min(end, len(inode.data))
+        for inode, start, lost_end in self._lost:
+            end = min(lost_end, len(inode.data))
             inode.data[start:end] = bytes(max(0, end - start))
         self._lost.clear()
         self._failed.clear()

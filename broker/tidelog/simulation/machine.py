@@ -15,19 +15,19 @@ import random
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from sim.disk import SimDisk
-from sim.loop import LANE
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.seams import Runtime
 from tidelog.server import BrokerServer, StartError
+from tidelog.simulation.disk import SimDisk
+from tidelog.simulation.loop import LANE
 from tidelog_storage.checkpoints import META_PROPERTIES
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Coroutine, Mapping
 
-    from sim.loop import SimLoop
-    from sim.network import SimNetwork
+    from tidelog.simulation.loop import SimLoop
+    from tidelog.simulation.network import SimNetwork
     from tidelog_storage.seams import FileSystem
 
 HOST = "broker"
@@ -118,11 +118,11 @@ class SimRng:
 class SimExecutor:
     """Threads: work is done whole, at a step of its own, after a virtual delay.
 
-    Who waits hears of it a little later: between the two the machine may die.
+    The result arrives a little later: between the two the machine may die.
     """
 
     def __init__(self, machine: Machine, *, waits: bool = True) -> None:
-        """`waits`: whether `close` has everything done first that was asked for; who does not may
+        """`waits`: whether `close` does first all that was asked for. An executor that does not may
         be asked for things that take long (`Machine.store_delay_s`)."""
         self._machine = machine
         self._waits = waits
@@ -131,7 +131,7 @@ class SimExecutor:
         self._closed = False
 
     async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run a function; it runs even if who waits is cancelled."""
+        """Run a function; it runs even if the task that waits is cancelled."""
         assert not self._closed, "the executor is closed"
         loop = self._machine.loop
         future: asyncio.Future[Any] = loop.create_future()
@@ -143,7 +143,7 @@ class SimExecutor:
             self._machine.is_on_thread = True
             try:
                 result = function(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            except Exception as error:  # noqa: BLE001 - for the task that waits
                 settle = (future.set_exception, error)
             else:
                 settle = (future.set_result, result)
@@ -179,10 +179,13 @@ class SimAsyncFiles:
         self._executor = executor
 
     async def read(self, path: str) -> bytes:
+        """Read a whole file."""
         data: bytes = await self._executor.run(self._files.read_bytes, path)
         return data
 
     async def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace a file as a whole, durably; make its folder."""
+
         def write() -> None:
             self._files.make_dirs(path.rpartition("/")[0])
             self._files.write_atomic(path, data)
@@ -190,9 +193,12 @@ class SimAsyncFiles:
         await self._executor.run(write)
 
     async def remove(self, path: str) -> None:
+        """Remove a file."""
         await self._executor.run(self._files.remove, path)
 
     async def list(self, path: str) -> list[str]:
+        """Sorted names in a folder; none if it is not there."""
+
         def names() -> list[str]:
             return self._files.list(path) if self._files.exists(path) else []
 
@@ -215,9 +221,9 @@ class Machine:
         self.host = host
         self.loop, self.network, self.seed = loop, network, seed
         self.disk = SimDisk(seed)
+        self.death_inside = "kill"  # how the machine dies inside a file operation
         self.disk.on_death = lambda: self.die(self.death_inside)
         self.disk.on_sync = self._stall
-        self.death_inside = "kill"  # how the machine dies inside a file operation
         self.clock = SimClock(loop)
         self.config = BrokerConfig.from_properties({**PROPERTIES, **(settings or {})})
         self.new_fetcher: Callable[..., Any] | None = None  # as for `BrokerServer`
@@ -312,7 +318,8 @@ class Machine:
         """
         assert self._ended is not None
         assert self._asked_to_stop is not None
-        await asyncio.wait([self._ended, self._asked_to_stop], return_when=asyncio.FIRST_COMPLETED)
+        ends: list[asyncio.Future[Any]] = [self._ended, self._asked_to_stop]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not self._ended.done():
             assert self.server is not None
             self.loop.tell(self.lane, f"gives up: {self.server.failure!r}")
@@ -364,15 +371,15 @@ class Machine:
             self._ended.set_result(how)
 
     def bury(self) -> None:
-        """The run is over and its loop closed: end what the dead were at, in silence.
+        """End what dead lives left waiting, without warnings, after the loop is closed.
 
-        Else Python would do it, later and loudly.
+        Otherwise Python would do it later, with warnings.
         """
         with warnings.catch_warnings():
             # What a coroutine begins when it is closed has no loop to be awaited in.
             warnings.simplefilter("ignore", RuntimeWarning)
             for task in asyncio.all_tasks(self.loop):
-                coroutine = task.get_coro()
+                coroutine: Any = task.get_coro()
                 with contextlib.suppress(BaseException):
                     for value in list(inspect.getcoroutinelocals(coroutine).values()):
                         if inspect.iscoroutine(value):

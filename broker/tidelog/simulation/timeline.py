@@ -1,4 +1,4 @@
-"""What happened in a run, in the order and the words of whoever reads a failure.
+"""What happened in a run, as lines for the reader of a failure.
 
     12.345 s  broker-2          leads base-0-1 in epoch 4
 

@@ -24,9 +24,9 @@ import errno
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.descriptors import Descriptors
-from sim.disk_files import SimFile, SimLock
-from sim.disk_trouble import Trouble
+from tidelog.simulation.descriptors import Descriptors
+from tidelog.simulation.disk_files import SimFile, SimLock
+from tidelog.simulation.disk_trouble import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +76,7 @@ class SimDisk:
         self.operations = 0  # that changed something
         self.die_at: int | None = None  # the operation in which the process is killed
         self.on_death: Callable[[], None] | None = None
-        self.on_sync: Callable[[], None] = lambda: None  # each that somebody waits for
+        self.on_sync: Callable[[], None] = lambda: None  # before each sync that is waited for
         self.unwinding = False  # the step that was killed has not ended yet
         self.trouble = Trouble(seed)
         self.descriptors = Descriptors()
@@ -238,6 +238,18 @@ def _folder_of(change: tuple[Any, ...]) -> str:
     return path.rpartition("/")[0]
 
 
+def _rename(names: dict[str, Inode], folders: set[str], source: str, target: str) -> None:
+    if source in names:
+        names[target] = names.pop(source)
+    if source not in folders:
+        return  # a file
+    for name in [name for name in names if name.startswith(source + "/")]:
+        names[target + name[len(source) :]] = names.pop(name)
+    for folder in [f for f in folders if f == source or f.startswith(source + "/")]:
+        folders.discard(folder)
+        folders.add(target + folder[len(source) :])
+
+
 def _apply(names: dict[str, Inode], folders: set[str], change: tuple[Any, ...]) -> None:
     match change:
         case ("create", str(path), Inode() as inode):
@@ -251,15 +263,7 @@ def _apply(names: dict[str, Inode], folders: set[str], change: tuple[Any, ...]) 
                 del names[name]
             folders.difference_update({f for f in folders if f == path or f.startswith(path + "/")})
         case ("rename", str(source), str(target)):
-            if source in names:
-                names[target] = names.pop(source)
-            if source not in folders:
-                return  # a file
-            for name in [name for name in names if name.startswith(source + "/")]:
-                names[target + name[len(source) :]] = names.pop(name)
-            for folder in [f for f in folders if f == source or f.startswith(source + "/")]:
-                folders.discard(folder)
-                folders.add(target + folder[len(source) :])
+            _rename(names, folders, source, target)
         case _:
             raise AssertionError(change)
 

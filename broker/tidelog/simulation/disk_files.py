@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sim.disk import Inode, SimDisk, SimFiles
+    from tidelog.simulation.disk import Inode, SimDisk, SimFiles
     from tidelog_storage.seams import Buffer
 
 

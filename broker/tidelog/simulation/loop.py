@@ -3,14 +3,14 @@
 Callbacks run in *lanes*: a lane is a machine or a client (a context variable, inherited by what it
 starts). Within a lane the order is asyncio's own, first in, first out, because protocols and
 futures rely on it; between lanes the seed chooses. Time stands still while anything is ready and
-then jumps to the next timer. Nothing ready and no timer while somebody waits is a deadlock, and an
-error.
+then jumps to the next timer. If nothing is ready and no timer is set while a task waits, the loop
+raises `DeadlockError`.
 
 A step takes no time, unless it waits in a call that blocks (`stall`): then its lane stands still
-for so long, and the others go on.
+for that time, and the others go on.
 
-A crash closes a lane: its callbacks, timers and transports never run again, as if the power had
-gone. (A cancelled task would still run its `finally` blocks and write to a dead machine's disk.)
+A crash closes a lane: its callbacks, timers and transports never run again, as after a loss of
+power. (A cancelled task would still run its `finally` blocks and write to a dead machine's disk.)
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ import heapq
 import math
 import random
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, cast
 
-from sim.timeline import Event
+from tidelog.simulation.timeline import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 LANE: contextvars.ContextVar[str] = contextvars.ContextVar("lane", default="test")
 STEPS_MAX = 10_000_000
@@ -37,12 +38,12 @@ NOTES_KEPT = 1000
 
 
 class DeadlockError(RuntimeError):
-    """Somebody waits, and nothing can ever happen again."""
+    """A task waits, and nothing can ever happen again."""
 
 
 class SimHandle:
-    """What asyncio's Handle and TimerHandle are to their users, without their debug mode, which
-    costs more than the rest."""
+    """Stands for asyncio's Handle and TimerHandle, without their debug mode, which costs more than
+    the rest."""
 
     __slots__ = ("args", "callback", "context", "is_cancelled", "lane", "moment")
 
@@ -53,7 +54,7 @@ class SimHandle:
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """Never run it; let go of what it would have run."""
+        """Never run it; release the callback."""
         self.is_cancelled = True
         self.callback = self.args = None
 
@@ -88,14 +89,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.steps = 0
         self.lane = "test"  # whose step it is, or was last
         self.failures: list[dict[str, Any]] = []
-        self.events: list[Event] = []  # what a reader of a failure wants to know
-        self.after_step: Any = None  # called after every callback: the invariants' place
-        self.observer: Any = None  # hears of every client's requests (`observed.py`)
+        self.events: list[Event] = []  # for the reader of a failure
+        self.after_step: Callable[[], object] | None = None  # checks the invariants
 
     # what happened
 
     def note(self, text: str) -> None:
-        """Put something into the trace, so that two runs of a seed can be compared."""
+        """Add a line to the trace, by which two runs of a seed are compared."""
         self._note("", text)
 
     def _note(self, lane: str, text: str) -> None:
@@ -104,12 +104,12 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._hash_notes()
 
     def tell(self, subject: str, text: str) -> None:
-        """Put something into the trace and the timeline."""
+        """Add a line to the trace and to the timeline."""
         self.note(f"{subject}: {text}")
         self.events.append(Event(self._now, subject, text))
 
     def tell_acked(self, log: str, end: int) -> None:
-        """A client was told that a log is acknowledged up to this end."""
+        """Note in the timeline that a client has an acknowledgement of a log up to this end."""
         self.events.append(Event(self._now, "clients", log, end))
 
     def _hash_notes(self) -> None:
@@ -123,20 +123,20 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._trace.hexdigest()
 
     def close_lane(self, lane: str) -> None:
-        """Nothing of this lane runs any more."""
+        """Run nothing of this lane any more."""
         self._closed_lanes.add(lane)
         self._ready.pop(lane, None)
         if lane in self._lanes:
             self._lanes.remove(lane)
 
     def pause_lane(self, lane: str) -> None:
-        """A machine stands still (SIGSTOP): what comes waits, timers that end included."""
+        """Stop a machine (SIGSTOP): all that arrives waits, timers that end included."""
         self._paused_lanes[lane] = self._paused_lanes.get(lane, 0) + 1
         if lane in self._lanes:
             self._lanes.remove(lane)
 
     def resume_lane(self, lane: str) -> None:
-        """It goes on, with all that has come meanwhile, unless another pause holds it."""
+        """Continue with all that has arrived meanwhile, unless another pause holds the lane."""
         pauses = self._paused_lanes.pop(lane, 0)
         if pauses > 1:
             self._paused_lanes[lane] = pauses - 1
@@ -144,7 +144,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._lanes.append(lane)
 
     def stall(self, seconds: float) -> None:
-        """The step that runs blocks for so long: nothing else of its lane runs meanwhile."""
+        """Block the step that runs for this time: nothing else of its lane runs meanwhile."""
         self._stall_s += seconds
 
     def _stand_still(self, lane: str) -> None:
@@ -159,7 +159,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Virtual seconds since the loop was made."""
         return self._now
 
-    def call_soon(self, callback, *args, context=None):
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> Any:
         """Run when its lane's turn comes."""
         handle = SimHandle(callback, args, context)
         self._enqueue(handle)
@@ -167,18 +172,30 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     call_soon_threadsafe = call_soon  # there are no threads here
 
-    def call_later(self, delay, callback, *args, context=None):
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> Any:
         """Run at `delay` virtual seconds from now, and later than now if it is above 0.
 
-        A clock of another rate may be short of a moment by less than this loop's time can move: who
-        waits for it would ask for ever.
+        A clock of another rate may be short of a moment by less than this loop's time can move: a
+        task that waits for that moment would ask for ever.
         """
         when = self._now + delay
         if delay > 0 and when == self._now:
             when = math.nextafter(when, math.inf)
         return self.call_at(when, callback, *args, context=context)
 
-    def call_at(self, when, callback, *args, context=None):
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> Any:
         """Run at a virtual moment."""
         timer = SimHandle(callback, args, context, when)
         self._sequence += 1
@@ -253,12 +270,12 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._stopping = self._running = False
             asyncio._set_running_loop(None)
 
-    def run_until_complete(self, future):
+    def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until it is done; returns its result."""
-        future = asyncio.ensure_future(future, loop=self)
-        future.add_done_callback(lambda _done: self.stop())
+        task = asyncio.ensure_future(cast("Awaitable[T]", future), loop=self)
+        task.add_done_callback(lambda _done: self.stop())
         self.run_forever()
-        return future.result()
+        return task.result()
 
     def stop(self) -> None:
         """End `run_forever` after this step."""
@@ -290,7 +307,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """A future of this loop."""
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro, **options):
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         """A task of this loop; never eager, because that would change the order."""
         options.pop("eager_start", None)
         name = options.pop("name", None) or getattr(coro, "__qualname__", "task")
@@ -301,7 +318,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """An exception nobody took is a failure of the run; tasks of dead lanes are none."""
+        """Note an exception that nothing awaits: a failure of the run, unless its lane is dead."""
         if not self._closed:
             self.failures.append(context)
 
@@ -311,11 +328,11 @@ class SimLoop(asyncio.AbstractEventLoop):
 def simulate(
     seed: int | str, main: Callable[[SimLoop], Coroutine[Any, Any, T]]
 ) -> tuple[T, SimLoop]:
-    """Run `main(loop)` to its end in a fresh loop; what still waits then (the dead) is left behind.
+    """Run `main(loop)` to its end in a fresh loop; returns its result and the loop.
 
-    asyncio.Runner would cancel the tasks of dead lanes and wait for them for ever.
+    Tasks of dead lanes are left behind: asyncio.Runner would cancel them and wait for ever.
     """
-    loop = SimLoop(seed)
+    loop = SimLoop(seed)  # type: ignore[abstract]  # asyncio's loop is no ABC when it runs
     try:
         result = loop.run_until_complete(main(loop))
     finally:
