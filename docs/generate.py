@@ -71,7 +71,8 @@ PROFILE = """\
 ## Defaults of `tidelog serve` and `tidelog.run()`
 
 `tidelog serve`, `tidelog.run()` and `tidelog.Cluster()` use these defaults instead of Kafka's. Your
-own settings come first. In a cluster the replication factors depend on the number of brokers.
+own settings come first. In a cluster the replication factors, `default.replication.factor` among
+them, are 3, or the number of brokers if there are fewer.
 
 | Setting | Value |
 |---|---|

@@ -301,7 +301,8 @@ def test_refusals() -> None:
     run(test)
 
 
-def test_topics_of_kafkas_own_survive_a_broker() -> None:
+def test_topics_survive_a_broker() -> None:
+    assert [profile_of(n)["default.replication.factor"] for n in (1, 2, 3, 5)] == [*"1233"]
     assert profile_of(1)["offsets.topic.replication.factor"] == "1"
     assert profile_of(2)["transaction.state.log.min.isr"] == "1"
     assert profile_of(5)["offsets.topic.replication.factor"] == "3"

@@ -146,10 +146,10 @@ def temporary_data_dir(rng: Rng) -> str:
 
 
 def profile_of(brokers: int) -> dict[str, str]:
-    """Return a developer's profile for this many brokers: internal topics survive the loss of
-    one."""
+    """Return a developer's profile for this many brokers: topics survive the loss of one."""
     factor, enough = str(min(3, brokers)), str(max(1, min(2, brokers - 1)))
     return {
+        "default.replication.factor": factor,
         "offsets.topic.replication.factor": factor,
         "transaction.state.log.replication.factor": factor,
         "transaction.state.log.min.isr": enough,
