@@ -135,6 +135,7 @@ class Bench:
             cluster_id="bench",
             brokers=brokers,
             topics={TOPIC: TopicImage(TOPIC, TOPIC_ID, states)},
+            topic_names={TOPIC_ID: TOPIC},
             topic_configs={TOPIC: {"message.timestamp.after.max.ms": str(2**62)}},
         )
         self.replicas.apply(MetadataDelta(empty, full), full)

@@ -9,7 +9,7 @@ cluster's node.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.api.configs import ConfigsApi
 from tidelog.api.fetch import FetchApi
@@ -18,14 +18,12 @@ from tidelog.api.metadata import MetadataApi
 from tidelog.api.offsets import OffsetsApi
 from tidelog.api.produce import ProduceApi
 from tidelog.api.topics import TopicsApi
-from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.apis import API
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
-    from tidelog.api.fetch_remote import RemoteFetches
-    from tidelog.api.offsets_remote import RemoteOffsets
     from tidelog.cluster.auto_topics import AutoTopics
     from tidelog.cluster.controller.controller import Controller
     from tidelog.cluster.metadata.log import MetadataLog
@@ -33,14 +31,12 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.admin import GroupAdmin
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.transactions.transactions import Transactions
-    from tidelog.metrics.meters import Meters
     from tidelog.network.dispatch import Handler, RequestContext
-    from tidelog.network.peers import PeerChannel
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
-    from tidelog.tiered.reads.remote_reads import RemoteReads
     from tidelog.tiered.tier import RemoteTier
+    from tidelog_protocol.apis import ApiKey
 
     class Family(Protocol):
         """The handlers of one API family."""
@@ -50,98 +46,96 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["client_handlers", "joined", "late_handlers", "log_dir_moves", "remote_tier"]
+__all__ = ["Parts", "client_handlers", "joined", "keys_of", "late_handlers", "log_dir_moves"]
 
 
-_OF_GROUPS = (
-    ApiKey.FIND_COORDINATOR,
-    ApiKey.JOIN_GROUP,
-    ApiKey.SYNC_GROUP,
-    ApiKey.HEARTBEAT,
-    ApiKey.LEAVE_GROUP,
-    ApiKey.OFFSET_COMMIT,
-    ApiKey.OFFSET_FETCH,
-    ApiKey.OFFSET_DELETE,
-    ApiKey.TXN_OFFSET_COMMIT,
-    ApiKey.LIST_GROUPS,
-    ApiKey.DESCRIBE_GROUPS,
-    ApiKey.DELETE_GROUPS,
-)
-_OF_TRANSACTIONS = (
-    ApiKey.INIT_PRODUCER_ID,
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN,
-    ApiKey.WRITE_TXN_MARKERS,
-)
+class Parts(NamedTuple):
+    """The parts of a broker that answer its clients.
 
-
-def client_handlers(
-    *,
-    config: BrokerConfig,
-    runtime: Runtime,
-    metadata: MetadataLog,
-    controller: Controller,
-    replicas: ReplicaManager,
-    groups: GroupCoordinator,
-    group_admin: GroupAdmin,
-    topics: AutoTopics,
-    transactions: Transactions,
-    volume_bytes: Callable[[str], tuple[int, int]],
-    moves: Callable[[], LogDirMoves],
-    reads: RemoteReads | None = None,
-) -> dict[ApiKey, Handler]:
-    """Return the handlers for clients and followers that every broker has.
-
-    `moves` creates the mover of replicas between log directories on first use; `reads` is None
-    without a remote tier.
+    `volume_bytes` returns total and usable bytes of a directory's volume. `moves` creates the mover
+    of replicas between log directories on first use.
     """
-    remote_fetches = remote_offsets = None
-    if reads is not None:
-        remote_fetches, remote_offsets = remote_parts(replicas, reads)
 
+    config: BrokerConfig
+    runtime: Runtime
+    metadata: MetadataLog
+    controller: Controller
+    replicas: ReplicaManager
+    groups: GroupCoordinator
+    group_admin: GroupAdmin
+    transactions: Transactions
+    topics: AutoTopics
+    tier: RemoteTier | None
+    volume_bytes: Callable[[str], tuple[int, int]]
+    moves: Callable[[], LogDirMoves]
+
+
+def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    """Return the handlers for clients and followers that every broker has. Call it on the running
+    loop."""
+    config, replicas, metadata = parts.config, parts.replicas, parts.metadata
+    remote_fetches = remote_offsets = None
+    if parts.tier is not None:
+        from tidelog.api.fetch_remote import RemoteFetches
+        from tidelog.api.offsets_remote import RemoteOffsets
+
+        loop = asyncio.get_running_loop()
+        remote_fetches = RemoteFetches(replicas, parts.tier.reads, loop)
+        remote_offsets = RemoteOffsets(replicas, parts.tier.reads, loop)
     handlers = joined(
         (
-            ProduceApi(replicas, transactions),
-            FetchApi(replicas, config, runtime.rng, remote_fetches),
+            ProduceApi(replicas, parts.transactions),
+            FetchApi(replicas, config, parts.runtime.rng, remote_fetches),
             OffsetsApi(replicas, remote_offsets),
-            LogDirsApi(replicas.logs, volume_bytes, moves),
-            MetadataApi(metadata, topics, config),
-            TopicsApi(controller),
-            ConfigsApi(metadata, controller, config),
+            LogDirsApi(replicas.logs, parts.volume_bytes, parts.moves),
+            MetadataApi(metadata, parts.topics, config),
+            TopicsApi(parts.controller),
+            ConfigsApi(metadata, parts.controller, config),
         )
     )
-    clock, group_partition = runtime.clock, groups.partition_for
-
-    def group_handlers() -> dict[ApiKey, Handler]:
-        from tidelog.api.group_admin import GroupAdminApi
-        from tidelog.api.group_offsets import GroupOffsetsApi
-        from tidelog.api.groups import GroupsApi
-        from tidelog.api.txn_offsets import TxnOffsetsApi
-
-        bytes_max = config.offset_metadata_max_bytes
-        return joined(
-            (
-                GroupsApi(groups, lambda: metadata.image, topics),
-                GroupOffsetsApi(
-                    group_admin, lambda: metadata.image, clock, metadata_bytes_max=bytes_max
-                ),
-                TxnOffsetsApi(group_admin, transactions, clock, group_partition, replicas),
-                GroupAdminApi(group_admin),
-            )
-        )
-
-    def transaction_handlers() -> dict[ApiKey, Handler]:
-        from tidelog.api.transactions import TransactionsApi
-
-        return TransactionsApi(transactions, group_partition).handlers()
-
+    of_groups = keys_of("groups", "group_offsets", "group_admin")
+    of_transactions = keys_of("txns", "txn_admin")
     return {
         **handlers,
-        **late_handlers(_OF_GROUPS, group_handlers),
-        **late_handlers(_OF_TRANSACTIONS, transaction_handlers),
-        **txn_admin_handlers(transactions, replicas, runtime),
+        **late_handlers(of_groups, lambda: _group_handlers(parts)),
+        **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
     }
+
+
+def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    from tidelog.api.group_admin import GroupAdminApi
+    from tidelog.api.group_offsets import GroupOffsetsApi
+    from tidelog.api.groups import GroupsApi
+
+    metadata, admin = parts.metadata, parts.group_admin
+    return joined(
+        (
+            GroupsApi(parts.groups, lambda: metadata.image, parts.topics),
+            GroupOffsetsApi(
+                admin,
+                lambda: metadata.image,
+                parts.runtime.clock,
+                metadata_bytes_max=parts.config.offset_metadata_max_bytes,
+            ),
+            GroupAdminApi(admin),
+        )
+    )
+
+
+def _transaction_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    from tidelog.api.transactions import TransactionsApi
+    from tidelog.api.txn_admin import TxnAdminApi
+    from tidelog.api.txn_offsets import TxnOffsetsApi
+
+    transactions, replicas, clock = parts.transactions, parts.replicas, parts.runtime.clock
+    group_partition = parts.groups.partition_for
+    return joined(
+        (
+            TransactionsApi(transactions, group_partition),
+            TxnOffsetsApi(parts.group_admin, transactions, clock, group_partition, replicas),
+            TxnAdminApi(transactions, replicas, clock),
+        )
+    )
 
 
 def log_dir_moves(replicas: ReplicaManager, config: BrokerConfig, runtime: Runtime) -> LogDirMoves:
@@ -153,64 +147,9 @@ def log_dir_moves(replicas: ReplicaManager, config: BrokerConfig, runtime: Runti
     return moves
 
 
-def remote_tier(
-    *,
-    config: BrokerConfig,
-    runtime: Runtime,
-    cluster_id: str,
-    replicas: ReplicaManager,
-    metadata: MetadataLog,
-    topics: AutoTopics,
-    new_channel: Callable[[str, int], PeerChannel] | None,
-    catch_up: Callable[[], Awaitable[None]],
-    meters: Meters,
-    on_failure: Callable[[BaseException], None],
-) -> RemoteTier | None:
-    """Open the remote tier; None if this broker has none. StartError, OSError."""
-    if not config.remote_log_storage_system_enable:
-        return None
-    from tidelog.tiered.cluster_access import ClusterAccess
-    from tidelog.tiered.tier import RemoteTier
-
-    cluster = ClusterAccess(
-        cluster_id=cluster_id,
-        image=lambda: metadata.image,
-        create_topic=topics.create,
-        new_channel=new_channel,
-        catch_up=catch_up,
-    )
-    tier = RemoteTier(
-        config, runtime, replicas=replicas, cluster=cluster, meters=meters, on_failure=on_failure
-    )
-    tier.open()
-    return tier
-
-
-def remote_parts(
-    replicas: ReplicaManager, reads: RemoteReads
-) -> tuple[RemoteFetches, RemoteOffsets]:
-    """Return the purgatories of the remote tier's reads and look-ups. Call it on the running
-    loop."""
-    from tidelog.api.fetch_remote import RemoteFetches
-    from tidelog.api.offsets_remote import RemoteOffsets
-
-    loop = asyncio.get_running_loop()
-    return RemoteFetches(replicas, reads, loop), RemoteOffsets(replicas, reads, loop)
-
-
-def txn_admin_handlers(
-    transactions: Transactions, replicas: ReplicaManager, runtime: Runtime
-) -> dict[ApiKey, Handler]:
-    """Return the handlers that inspect transactions."""
-
-    def build() -> dict[ApiKey, Handler]:
-        from tidelog.api.txn_admin import TxnAdminApi
-
-        return TxnAdminApi(transactions, replicas, runtime.clock).handlers()
-
-    return late_handlers(
-        (ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS), build
-    )
+def keys_of(*modules: str) -> list[ApiKey]:
+    """Return the APIs whose tables are in these modules of the protocol."""
+    return [api.key for api in API.values() if api.module in modules]
 
 
 def late_handlers(

@@ -23,7 +23,7 @@ from tidelog.api.brokers import BrokersApi
 from tidelog.api.configs import ConfigsApi
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import joined, late_handlers
+from tidelog.assembly import joined, keys_of, late_handlers
 from tidelog.cluster.controller.controller import TICK_SECONDS
 from tidelog.cluster.forwarding import ControllerDoor, Forwarding
 from tidelog.cluster.lifecycle import BrokerLifecycle
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tidelog.api.describe_quorum import Voter
+    from tidelog.cluster.auto_topics import AutoTopics
     from tidelog.cluster.controller.controller import Controller
     from tidelog.cluster.metadata.settings import MetadataLogSettings
     from tidelog.config.broker import BrokerConfig, Endpoint
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Listener, Runtime
+    from tidelog.tiered.cluster_access import ClusterAccess
     from tidelog.tiered.tier import RemoteTier
     from tidelog_storage.manager import LogManager
 
@@ -59,13 +61,7 @@ __all__ = ["Membership"]
 
 log = logging.getLogger("tidelog.membership")
 
-OF_ADMINS = (
-    ApiKey.ELECT_LEADERS,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS,
-    ApiKey.DESCRIBE_QUORUM,
-    ApiKey.UNREGISTER_BROKER,
-)
+OF_ADMINS = (*keys_of("cluster_admin"), ApiKey.DESCRIBE_QUORUM)
 LEAVE_S_MAX = 3.0  # limit for moving leaderships when this broker stops
 
 
@@ -287,10 +283,20 @@ class Membership:
         timeout_s = self._config.request_timeout_ms / 1000
         return lambda host, port: self._channel("transactions", host, port, timeout_s)
 
-    async def catch_up(self) -> None:
-        """See `Quorum.catch_up`."""
-        assert self._quorum is not None
-        await self._quorum.catch_up()
+    def cluster_access(self, cluster_id: str, topics: AutoTopics) -> ClusterAccess:
+        """Return what the remote tier uses of the cluster."""
+        from tidelog.tiered.cluster_access import ClusterAccess
+
+        metadata, quorum = self._metadata, self._quorum
+        assert metadata is not None
+        assert quorum is not None
+        return ClusterAccess(
+            cluster_id=cluster_id,
+            image=lambda: metadata.image,
+            create_topic=topics.create,
+            new_channel=self.new_channel,
+            catch_up=quorum.catch_up,
+        )
 
     def open(self) -> None:
         """Take part in the quorum; the metadata log is open. OSError if its disk fails."""

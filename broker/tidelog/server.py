@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import client_handlers, log_dir_moves, remote_tier
+from tidelog.assembly import Parts, client_handlers, log_dir_moves
 from tidelog.cluster.auto_topics import AutoTopics
 from tidelog.cluster.controller.controller import Controller
 from tidelog.cluster.metadata.replay import ReplayError
@@ -231,7 +231,7 @@ class BrokerServer:
             membership.forwarding.create_topics,
             config,
         )
-        self._tier = self._remote_tier(cluster_id, replicas, metadata)
+        self._tier = self._remote_tier(cluster_id, replicas)
         if logs.future_partitions():
             self._log_dir_moves()
         self._follow_images(metadata, replicas)
@@ -260,23 +260,24 @@ class BrokerServer:
             self._disks.on_spare_failure.insert(0, self._moves.directory_failed)
         return self._moves
 
-    def _remote_tier(
-        self, cluster_id: str, replicas: ReplicaManager, metadata: MetadataLog
-    ) -> RemoteTier | None:
-        membership = self._membership
+    def _remote_tier(self, cluster_id: str, replicas: ReplicaManager) -> RemoteTier | None:
+        """Open the remote tier; None if this broker has none. StartError, OSError."""
+        if not self.config.remote_log_storage_system_enable:
+            return None
+        from tidelog.tiered.tier import RemoteTier  # noqa: PLC0415 - few brokers have one
+
         assert self._auto_topics is not None
-        return remote_tier(
-            config=self.config,
-            runtime=self.runtime,
-            cluster_id=cluster_id,
+        cluster = self._membership.cluster_access(cluster_id, self._auto_topics)
+        tier = RemoteTier(
+            self.config,
+            self.runtime,
             replicas=replicas,
-            metadata=metadata,
-            topics=self._auto_topics,
-            new_channel=membership.new_channel,
-            catch_up=membership.catch_up,
+            cluster=cluster,
             meters=self.meters,
             on_failure=self._fail,
         )
+        tier.open()
+        return tier
 
     def _metrics_endpoint(self, replicas: ReplicaManager) -> PrometheusEndpoint | None:
         waiting = {
@@ -330,7 +331,7 @@ class BrokerServer:
         assert self._group_admin is not None
         assert self._auto_topics is not None
         assert self._transactions is not None
-        handlers = client_handlers(
+        parts = Parts(
             config=self.config,
             runtime=self.runtime,
             metadata=self._metadata,
@@ -338,13 +339,13 @@ class BrokerServer:
             replicas=replicas,
             groups=self._groups,
             group_admin=self._group_admin,
-            reads=None if self._tier is None else self._tier.reads,
-            topics=self._auto_topics,
             transactions=self._transactions,
+            topics=self._auto_topics,
+            tier=self._tier,
             volume_bytes=self._volume_bytes,
             moves=self._log_dir_moves,
         )
-        handlers = membership.wrap(handlers)
+        handlers = membership.wrap(client_handlers(parts))
         versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=self.config.node_id)
         return {**handlers, **versions.handlers()}
 

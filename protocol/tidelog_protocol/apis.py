@@ -86,11 +86,11 @@ class Api:
     """One API: versions `min_version` to `max_version`, flexible from `flexible_from` on.
 
     `advertised_min_version` is what the ApiVersions answer says: lower than `min_version` for
-    Produce, because librdkafka infers features from Produce 0 to 2 (KAFKA-18659).
+    Produce, because librdkafka infers features from Produce 0 to 2 (KAFKA-18659). `module` has its
+    tables.
     """
 
     __slots__ = (
-        "_module",
         "_request_codecs",
         "_response_codecs",
         "advertised_min_version",
@@ -98,6 +98,7 @@ class Api:
         "key",
         "max_version",
         "min_version",
+        "module",
         "name",
     )
 
@@ -115,7 +116,7 @@ class Api:
         self.flexible_from = flexible_from
         lowest = advertised_min_version
         self.advertised_min_version = self.min_version if lowest is None else lowest
-        self._module = module
+        self.module = module
         self._request_codecs: dict[int, Codec[Any]] = {}
         self._response_codecs: dict[int, Codec[Any]] = {}
 
@@ -133,7 +134,7 @@ class Api:
         return self._table("Response")
 
     def _table(self, kind: str) -> type[Message]:
-        module = import_module(f"tidelog_protocol.messages.{self._module}")
+        module = import_module(f"tidelog_protocol.messages.{self.module}")
         return cast("type[Message]", getattr(module, self.name + kind))
 
     def request_codec(self, version: int) -> Codec[Any]:

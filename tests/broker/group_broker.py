@@ -10,6 +10,7 @@ import heapq
 import itertools
 from typing import Any
 
+from support.metadata import names_by_id
 from tidelog.api.group_admin import GroupAdminApi
 from tidelog.api.group_offsets import GroupOffsetsApi
 from tidelog.api.groups import GroupsApi
@@ -237,6 +238,7 @@ class GroupBroker:
                 2: BrokerImage(2, "127.0.0.1", 22413),
             },
             topics=dict(self.topics),
+            topic_names=names_by_id(self.topics),
         )
         delta = MetadataDelta(None if first else old, self.image)
         self.replica_manager.apply(delta, self.image)

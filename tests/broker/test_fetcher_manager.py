@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.data_path import CountingRng, DataPath, ManualClock, batch, topic_id
 from support.leader_channel import LeaderChannel
+from support.metadata import names_by_id
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.fetcher_manager import FetcherManager
@@ -73,7 +74,11 @@ class Nodes:
     def publish(self, *, to: tuple[int, ...] = ALL) -> None:
         """A new image for some (the others miss it)."""
         new = ClusterImage(
-            cluster_id="c", brokers=dict(self.brokers), topics=dict(self.topics), offset=9
+            cluster_id="c",
+            brokers=dict(self.brokers),
+            topics=dict(self.topics),
+            topic_names=names_by_id(self.topics),
+            offset=9,
         )
         for n in to:
             path = self.paths[n]

@@ -161,7 +161,12 @@ def with_topic(image: ClusterImage, name: str, partitions: int) -> ClusterImage:
     """As if this broker had not applied it yet."""
     states = tuple(PartitionImage(index, 1, 0, 0, (1,), (1,)) for index in range(partitions))
     topic = TopicImage(name, topic_id(name, 7), states)
-    return ClusterImage(cluster_id="test", brokers=image.brokers, topics={name: topic})
+    return ClusterImage(
+        cluster_id="test",
+        brokers=image.brokers,
+        topics={name: topic},
+        topic_names={topic.topic_id: name},
+    )
 
 
 # ---- in a cluster -------------------------------------------------------------------------------

@@ -95,6 +95,7 @@ def image_of(response: Any) -> ClusterImage:
             )
             for t in response.topics
         },
+        topic_names={t.topic_id: t.name for t in response.topics},
     )
 
 
@@ -214,6 +215,7 @@ def test_a_broker_without_the_clients_listener_is_left_out(version: int) -> None
             2: BrokerImage(2, "there", 2, endpoints=(there,)),
         },
         topics={"t": TopicImage("t", ONE, partitions)},
+        topic_names={ONE: "t"},
     )
     response = ask(image, version, "t")
     assert [(b.node_id, b.host, b.port) for b in response.brokers] == [(1, "here", 1)]

@@ -129,6 +129,7 @@ class TestFirstImage:
             cluster_id="test",
             brokers={1: BrokerImage(1, "h", 1), 2: BrokerImage(2, "h", 1)},
             topics={name: TopicImage(name, topic_id(name), (p,)) for name, p in topics.items()},
+            topic_names={topic_id(name): name for name in topics},
             offset=offset,
         )
 

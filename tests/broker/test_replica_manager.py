@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import NOW_MS, DataPath, batch, topic_id
+from support.metadata import names_by_id
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
 from tidelog.replication.partition import Partition
@@ -77,7 +78,12 @@ def test_a_restart_keeps_logs_and_renames_strays(
         "kept": image.topics["kept"],
         "anew": image.topics["anew"]._replace(topic_id=topic_id("anew", 1)),
     }
-    image = ClusterImage(cluster_id="test", brokers={1: BrokerImage(1, "h", 1)}, topics=topics)
+    image = ClusterImage(
+        cluster_id="test",
+        brokers={1: BrokerImage(1, "h", 1)},
+        topics=topics,
+        topic_names=names_by_id(topics),
+    )
     after.replicas.apply(MetadataDelta(None, image), image)
     assert after.partition("kept").log.log_end_offset == 3
     assert after.partition("kept").log.high_watermark == 3

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.metadata import CLUSTER_ID, DIRECTORY_ID, NOW_MS, FixedClock, StepExecutor, only_voter
+from support.metadata import (
+    CLUSTER_ID,
+    DIRECTORY_ID,
+    NOW_MS,
+    FixedClock,
+    StepExecutor,
+    names_by_id,
+    only_voter,
+)
 from support.metadata import cluster as cluster_image
 from support.metadata import topic as topic_image
 from support.quorum_nodes import setting, simulate
@@ -71,6 +79,7 @@ def image_of_all() -> ClusterImage:
             2: BrokerImage(2, "", -1, None, 5, fenced=True, in_controlled_shutdown=True),
         },
         topics=topics,
+        topic_names=names_by_id(topics),
         topic_configs={"t": {"retention.ms": "1", "cleanup.policy": "compact"}},
         broker_configs={"": {"a": "b"}, "1": {"c": "d"}},
         features={"metadata.version": 30, "x": 1},

@@ -15,6 +15,7 @@ from sim.history import require
 from sim.raw_logs import read_log
 from support.data_path import ManualClock, ManualTimers
 from support.logs import NOW, config
+from support.metadata import names_by_id
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.partition import Partition
@@ -118,7 +119,8 @@ class FolderLives:
 
     def _image(self) -> ClusterImage:
         brokers = {1: BrokerImage(1, "h", 1)}
-        return ClusterImage(cluster_id="c", brokers=brokers, topics=dict(self.topics))
+        topics = dict(self.topics)
+        return ClusterImage("c", brokers=brokers, topics=topics, topic_names=names_by_id(topics))
 
     def _start(self, *, may_die: bool) -> None:
         if may_die and self.rng.random() < 0.2:

@@ -77,6 +77,7 @@ def image_of(
         controller_id=NODE_ID,
         brokers={one.node_id: one for one in brokers},
         topics={"t": TopicImage("t", TOPIC_ID, numbered)} if numbered else {},
+        topic_names={TOPIC_ID: "t"} if numbered else {},
         topic_configs={"t": topic_config} if topic_config else {},
         features={"metadata.version": 30, **(features or {})},
         offset=200,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from support.handler_calls import RecordingPeer
+from support.metadata import names_by_id
 from tidelog.api.fetch import FetchApi
 from tidelog.api.log_dirs import LogDirsApi
 from tidelog.api.offsets import OffsetsApi
@@ -212,14 +213,9 @@ class DataPath:
     def apply(self, **changes: Any) -> None:
         """A new image, changed as told."""
         old = self.image
-        fields: dict[str, Any] = {
-            "cluster_id": old.cluster_id,
-            "brokers": old.brokers,
-            "topics": old.topics,
-            "topic_configs": old.topic_configs,
-            "broker_configs": old.broker_configs,
-        }
-        self.image = ClusterImage(**(fields | changes))
+        if "topics" in changes:
+            changes["topic_names"] = names_by_id(changes["topics"])
+        self.image = old._replace(**changes)
         self.replicas.apply(MetadataDelta(old, self.image), self.image)
 
     def create(

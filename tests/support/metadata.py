@@ -121,6 +121,11 @@ def topic(
     )
 
 
+def names_by_id(topics: Mapping[str, TopicImage]) -> dict[bytes, str]:
+    """The `topic_names` of an image with these topics."""
+    return {topic.topic_id: topic.name for topic in topics.values()}
+
+
 def cluster(
     *topics: TopicImage,
     brokers: Sequence[BrokerImage] = (),
@@ -134,6 +139,7 @@ def cluster(
         controller_id=NODE_ID,
         brokers={broker.node_id: broker for broker in brokers or (mine,)},
         topics={topic.name: topic for topic in topics},
+        topic_names={topic.topic_id: topic.name for topic in topics},
         topic_configs=topic_configs or {},
         broker_configs=broker_configs or {},
     )

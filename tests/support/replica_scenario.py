@@ -135,6 +135,7 @@ class Scenario:
                 for node in self.letters
             },
             topics={TOPIC: topic},
+            topic_names={topic.topic_id: TOPIC},
             topic_configs={TOPIC: self.config},
             offset=BROKER_EPOCH,
         )

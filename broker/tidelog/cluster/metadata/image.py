@@ -110,57 +110,25 @@ class TopicImage(NamedTuple):
     is_internal: bool = False
 
 
-class ClusterImage:
+class ClusterImage(NamedTuple):
     """The cluster as of metadata offset `offset` (-1: nothing applied yet).
 
-    `topic_configs` and `broker_configs` hold only dynamic settings, as strings; `broker_configs`
-    is keyed by the broker id as a string, with "" for the cluster-wide defaults.
+    `topic_names` has the names of `topics` by id. `topic_configs` and `broker_configs` hold only
+    dynamic settings, as strings; `broker_configs` is keyed by the broker id as a string, with ""
+    for the cluster-wide defaults.
     """
 
-    __slots__ = (
-        "broker_configs",
-        "brokers",
-        "cluster_id",
-        "controller_id",
-        "features",
-        "leader_epoch",
-        "next_producer_id",
-        "offset",
-        "topic_configs",
-        "topic_names",
-        "topics",
-    )
-
-    def __init__(
-        self,
-        *,
-        cluster_id: str,
-        controller_id: int = NO_CONTROLLER,
-        brokers: Mapping[int, BrokerImage] = _NOTHING,
-        topics: Mapping[str, TopicImage] = _NOTHING,
-        topic_names: Mapping[bytes, str] | None = None,
-        topic_configs: Mapping[str, Mapping[str, str]] = _NOTHING,
-        broker_configs: Mapping[str, Mapping[str, str]] = _NOTHING,
-        features: Mapping[str, int] = _NOTHING,
-        next_producer_id: int = 0,
-        offset: int = -1,
-        leader_epoch: int = 0,
-    ) -> None:
-        self.cluster_id = cluster_id
-        self.controller_id = controller_id
-        self.brokers = brokers
-        self.topics = topics
-        self.topic_names: Mapping[bytes, str] = (
-            {topic.topic_id: name for name, topic in topics.items()}
-            if topic_names is None
-            else topic_names
-        )
-        self.topic_configs = topic_configs
-        self.broker_configs = broker_configs
-        self.features = features
-        self.next_producer_id = next_producer_id
-        self.offset = offset
-        self.leader_epoch = leader_epoch
+    cluster_id: str
+    controller_id: int = NO_CONTROLLER
+    brokers: Mapping[int, BrokerImage] = _NOTHING
+    topics: Mapping[str, TopicImage] = _NOTHING
+    topic_names: Mapping[bytes, str] = _NOTHING
+    topic_configs: Mapping[str, Mapping[str, str]] = _NOTHING
+    broker_configs: Mapping[str, Mapping[str, str]] = _NOTHING
+    features: Mapping[str, int] = _NOTHING
+    next_producer_id: int = 0
+    offset: int = -1
+    leader_epoch: int = 0
 
     def __repr__(self) -> str:
         return (

@@ -38,7 +38,7 @@ class ImageBuilder:
 
     def __init__(self, image: ClusterImage) -> None:
         self._base = image
-        self._changed: dict[str, dict[Any, Any]] = {}  # by attribute of ClusterImage
+        self._changed: dict[str, Any] = {}  # by attribute of ClusterImage
         self._next_producer_id = image.next_producer_id
         # Partitions of the topics touched so far, by number; `build` makes new TopicImages of them.
         self._touched: dict[str, dict[int, PartitionImage]] = {}
@@ -53,15 +53,14 @@ class ImageBuilder:
 
     def _now(self, attribute: str) -> Mapping[Any, Any]:
         """Return a mapping of the current image, to read."""
-        own = self._changed.get(attribute)
-        base: Mapping[Any, Any] = getattr(self._base, attribute)
-        return base if own is None else own
+        now: Mapping[Any, Any] = self._changed.get(attribute, getattr(self._base, attribute))
+        return now
 
     def _own(self, attribute: str) -> dict[Any, Any]:
         """Return a mapping of the image, to change."""
-        own = self._changed.get(attribute)
-        if own is None:
-            own = self._changed[attribute] = dict(getattr(self._base, attribute))
+        if attribute not in self._changed:
+            self._changed[attribute] = dict(getattr(self._base, attribute))
+        own: dict[Any, Any] = self._changed[attribute]
         return own
 
     def build(self, *, offset: int, leader_epoch: int, controller_id: int) -> ClusterImage:
@@ -75,18 +74,12 @@ class ImageBuilder:
                 partitions=tuple(partitions[index] for index in range(count))
             )
         self._touched.clear()
-        return ClusterImage(
-            cluster_id=self._base.cluster_id,
+        return self._base._replace(
             controller_id=controller_id,
-            brokers=self._now("brokers"),
-            topics=self._now("topics"),
-            topic_names=self._now("topic_names"),
-            topic_configs=self._now("topic_configs"),
-            broker_configs=self._now("broker_configs"),
-            features=self._now("features"),
             next_producer_id=self._next_producer_id,
             offset=offset,
             leader_epoch=leader_epoch,
+            **self._changed,
         )
 
     # ---- topics and partitions ----------------------------------------------------------------
