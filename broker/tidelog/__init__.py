@@ -11,6 +11,7 @@ The rooms, outermost first; each imports only rooms below it:
     __main__.py, cli/          the command line
     embedded/, pytest_plugin.py  entry points: run(), Cluster, one node, a client
     simulation/                brokers in one deterministic loop, with simulated machines
+    control/                   what tests ask of running brokers: faults, actions, state
     server.py                  the composition root: builds a broker and stops it
     foundation.py              what `server.py` needs first: listeners, logs, settings
     membership.py              builds the parts that talk to other nodes

@@ -19,8 +19,11 @@ from tidelog.cli.streams import read_stdin, refuse, say
 from tidelog.embedded.cluster_settings import FAILED_WORDS, READY_WORDS, TELL_STARTER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
+    from tidelog.control.broker import BrokerControl
+    from tidelog.control.wire import CallReader
     from tidelog.server import BrokerServer
 
 __all__ = ["main"]
@@ -83,12 +86,13 @@ async def _serve(
     if until_stdin_ends:
         loop.add_reader(0, read_stdin, ending.ask)
     await server.start()
-    if until_stdin_ends:
-        loop.add_reader(0, read_stdin, end_of_input)
+    calls = _control(server, end_of_input) if until_stdin_ends else None
     ending.started(asked_to_stop.set)
     freeze()
     say(f"{READY_WORDS}{server.bootstrap_servers}")
     await asked_to_stop.wait()
+    if calls is not None:
+        await calls.stop()
     failure = server.failure
     try:
         with stop_within_limit():
@@ -99,6 +103,24 @@ async def _serve(
     except Exception as error:  # noqa: BLE001 - the reason is one line
         return refuse(f"did not stop cleanly: {one_line(error)}")
     return 0 if failure is None else tell(one_line(failure))
+
+
+def _control(server: BrokerServer, at_end: Callable[[], None]) -> CallReader:
+    """Perform the calls on standard input, which come from `ProcessNode`."""
+    from tidelog.control.wire import CallReader
+
+    control: BrokerControl | None = None
+
+    async def perform(call: str, args: Mapping[str, Any]) -> Any:
+        nonlocal control
+        from tidelog.control import table
+        from tidelog.control.broker import BrokerControl
+        from tidelog.control.values import to_json
+
+        control = control or BrokerControl(server)
+        return to_json(await table.perform(control, call, args))
+
+    return CallReader(0, perform, write=say, at_end=at_end)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,29 +1,28 @@
 """Run the brokers of `tidelog serve`: in this process, or each in its own (`--isolated`).
 
 Ready line, stop and exit codes are those of `serve.py`; the ready line names all brokers. With
-`--until-stdin-ends`, lines of standard input are commands from the handles of `running.py`: `stop
-ID`, `kill ID`, `start ID`, `add [RACK]`. The answer is one line on standard output: `tidelog done
-bootstrap.servers=...` (with the new id for `add`), or `tidelog failed: REASON`.
+`--until-stdin-ends`, lines of standard input are control calls from the handles of `running.py`,
+and their answers are lines of standard output (`control/wire.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli.ending import Ending, stop_within_limit
 from tidelog.cli.heap import freeze, thaw
 from tidelog.cli.streams import read_stdin, refuse, say
 from tidelog.config.vocabulary import ConfigError
+from tidelog.control.wire import CallReader
 from tidelog.embedded.cluster import Cluster, ClusterError
-from tidelog.embedded.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
+from tidelog.embedded.cluster_settings import READY_WORDS
 from tidelog.start_error import StartError, one_line
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tidelog.embedded.nodes import Node
 
@@ -81,11 +80,11 @@ async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) ->
     await cluster.start()
     ending.started(asked_to_stop.set)
     freeze()
-    orders = Orders(cluster, asked_to_stop) if until_stdin_ends else None
+    calls = _control(cluster, asked_to_stop.set) if until_stdin_ends else None
     say(f"{READY_WORDS}{cluster.bootstrap_servers}")
     await asked_to_stop.wait()
-    if orders is not None:
-        await orders.stop()
+    if calls is not None:
+        await calls.stop()
     try:
         try:
             with stop_within_limit():
@@ -101,61 +100,15 @@ async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) ->
     return code
 
 
-class Orders:
-    """Runs the commands for single brokers, one after the other."""
+def _control(cluster: Cluster, at_end: Callable[[], None]) -> CallReader:
+    """Perform the calls on standard input, which come from the handles of `running.py`."""
 
-    def __init__(self, cluster: Cluster, asked_to_stop: asyncio.Event) -> None:
-        self._cluster = cluster
-        self._asked_to_stop = asked_to_stop
-        self._lines: asyncio.Queue[str] = asyncio.Queue()
-        self._rest = b""
-        loop = asyncio.get_running_loop()
-        loop.add_reader(0, self._read)
-        self._task = loop.create_task(self._run(), name="orders")
+    async def perform(call: str, args: Mapping[str, Any]) -> Any:
+        from tidelog.control.values import to_json  # noqa: PLC0415 - on the first call
 
-    def _read(self) -> None:
-        data = os.read(0, 4096)
-        if not data:
-            asyncio.get_running_loop().remove_reader(0)
-            self._asked_to_stop.set()
-            return
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._lines.put_nowait(line.decode(errors="replace"))
+        result = to_json(await cluster.ask(call, args))
+        if call in ("brokers.stop", "brokers.kill"):
+            thaw()
+        return result
 
-    async def _run(self) -> None:
-        while True:
-            line = await self._lines.get()
-            try:
-                said = await self._obey(line.split())
-            except Exception as error:  # noqa: BLE001 - reported to the parent
-                said = " ".join(str(error).split()) or type(error).__name__
-                say(f"{FAILED_WORDS}{said}")
-            else:
-                say(f"{DONE_WORDS}{self._servers()} {said}".rstrip())
-
-    def _servers(self) -> str:
-        try:
-            return self._cluster.bootstrap_servers
-        except ClusterError:
-            return ""  # no broker is left
-
-    async def _obey(self, words: list[str]) -> str:
-        match words:
-            case ["add", *rack]:
-                added = await self._cluster.add_broker(rack=rack[0] if rack else None)
-                return str(added.node_id)
-            case ["stop" | "kill" | "start" as verb, node_id]:
-                for node in self._cluster.brokers:
-                    if str(node.node_id) == node_id:
-                        await getattr(node, verb)()
-                        thaw()
-                        return ""
-                raise ClusterError(f"no broker {node_id}")
-        raise ClusterError(f"unknown command: {' '.join(words)}")
-
-    async def stop(self) -> None:
-        """Accept no more commands."""
-        asyncio.get_running_loop().remove_reader(0)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+    return CallReader(0, perform, write=say, at_end=at_end)

@@ -2,6 +2,7 @@
 
 cluster.py           `run()` and `Cluster`
 running.py           handles on brokers in another process, for code without asyncio
+pipe.py              control calls to that process, and its answers
 nodes.py             one node of a cluster: in this loop, or in its own process
 cluster_client.py    a blocking client of a cluster, which asks the right broker
 simple_client.py     a blocking client for one request at a time

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
+    from tidelog.control.cluster import ClusterControl
     from tidelog.embedded.nodes import Node
     from tidelog.seams import Runtime
 
@@ -148,6 +149,7 @@ class Cluster:
         self._ports = Ports()
         self._voters: dict[int, str] = {}
         self._cluster_id = ""
+        self._control: ClusterControl | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -288,6 +290,23 @@ class Cluster:
             self.on_broker_failure(node)
         if self.on_failure is not None and not any(node.is_running for node in self.brokers):
             self.on_failure()
+
+    async def ask(self, call: str, args: Mapping[str, Any]) -> Any:
+        """Perform a control call by its name, with arguments in their JSON form.
+
+        `faults` and its like do the same with names and types. ControlError if it is refused.
+        """
+        from tidelog.control.table import perform
+
+        return await perform(self._controlled(), call, args)
+
+    def _controlled(self) -> ClusterControl:
+        """Return what calls act on, created on the first call."""
+        if self._control is None:
+            from tidelog.control.cluster import ClusterControl
+
+            self._control = ClusterControl(self)
+        return self._control
 
     async def add_broker(
         self,

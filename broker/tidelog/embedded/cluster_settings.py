@@ -34,9 +34,8 @@ __all__ = [
 ]
 
 READY_WORDS = "tidelog ready bootstrap.servers="
-DONE_WORDS = "tidelog done bootstrap.servers="
 FAILED_WORDS = "tidelog failed: "
-# A failure to start is reported to the parent process, like the answers to its commands.
+# A failure to start is reported to the parent process, like the answers to its calls.
 TELL_STARTER = "--tell-starter"
 
 Setting = str | int | float | bool | None

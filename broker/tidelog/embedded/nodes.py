@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tidelog.awaiting import uninterrupted
 from tidelog.config.broker import BrokerConfig
+from tidelog.control.wire import ANSWER_BYTES_MAX, Asker
 from tidelog.embedded.cluster_settings import (
     FAILED_WORDS,
     READY_WORDS,
@@ -30,6 +31,7 @@ from tidelog.start_error import one_line
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
+    from tidelog.control.broker import BrokerControl
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.seams import Runtime
 
@@ -108,6 +110,13 @@ class Node(ABC, Generic[Life]):
     async def known(self) -> set[int]:
         """Return the ids of the live brokers that it knows; empty if it does not answer."""
 
+    @abstractmethod
+    async def ask(self, call: str, args: Mapping[str, Any]) -> Any:
+        """Perform a control call of scope "broker" on it, and return the result.
+
+        ControlError if it refuses; ClusterError if it is not running.
+        """
+
     async def stop(self, *, controlled: bool = True, keeps_data: bool = True) -> None:
         """Stop it; with `controlled`, move its leaderships to other brokers first.
 
@@ -150,6 +159,7 @@ class LocalNode(Node[BrokerServer]):
         self._runtime = runtime
         self._new_fetcher = new_fetcher
         self._ending: asyncio.Task[None] | None = None
+        self._control: BrokerControl | None = None
 
     @property
     def bootstrap_server(self) -> str:
@@ -178,6 +188,16 @@ class LocalNode(Node[BrokerServer]):
             return set()
         image = self._life.metadata.image
         return {node_id for node_id in image.brokers if image.is_alive(node_id)}
+
+    async def ask(self, call: str, args: Mapping[str, Any]) -> Any:
+        """Perform it in this loop."""
+        from tidelog.control.broker import BrokerControl  # noqa: PLC0415 - on the first call
+        from tidelog.control.table import perform  # noqa: PLC0415
+
+        server = self._running
+        if self._control is None or self._control.server is not server:
+            self._control = BrokerControl(server)
+        return await perform(self._control, call, args)
 
     def _failed(self) -> None:
         """End it like a crash: the state of its disk is unknown."""
@@ -214,6 +234,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         super().__init__(properties, **rest)
         self._log_level = log_level
         self._watching: asyncio.Task[None] | None = None
+        self._asker: Asker | None = None
         self._bootstrap_server = ""
 
     @property
@@ -239,9 +260,11 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            limit=ANSWER_BYTES_MAX,
             start_new_session=True,  # Ctrl-C goes only to the parent process
         )
         assert process.stdout is not None
+        assert process.stdin is not None
         try:
             line = (await process.stdout.readline()).decode().strip()
         except BaseException:
@@ -252,7 +275,8 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
             reason = line.removeprefix(FAILED_WORDS)
             raise StartError(reason if reason != line else f"broker {self.node_id} did not start")
         self._bootstrap_server = line.removeprefix(READY_WORDS)
-        self._watching = asyncio.get_running_loop().create_task(self._watch(process))
+        asker = self._asker = Asker(process.stdin.write)
+        self._watching = asyncio.get_running_loop().create_task(self._watch(process, asker))
         return process
 
     async def known(self) -> set[int]:
@@ -276,13 +300,28 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
             channel.close()
         return {broker.node_id for broker in answer.brokers}
 
-    async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Notice when it ends on its own."""
+    async def ask(self, call: str, args: Mapping[str, Any]) -> Any:
+        """Send it to the process."""
+        from tidelog.control.table import find  # noqa: PLC0415
+        from tidelog.control.values import from_json  # noqa: PLC0415 - on the first call
+
+        known = find(call, "broker")
+        assert self._running
+        assert self._asker is not None
+        return from_json(known.result, await self._asker.ask(call, args))
+
+    async def _watch(self, process: asyncio.subprocess.Process, asker: Asker) -> None:
+        """Take its answers, and notice when it ends on its own."""
+        assert process.stdout is not None
+        printed = b""
+        async for line in process.stdout:
+            if not asker.take(line):
+                printed += line
+        said = printed.decode(errors="replace").strip()
         code = await process.wait()
+        asker.end(f"broker {self.node_id} ended during the call")
         if self._life is process:
             self._life = None
-            assert process.stdout is not None
-            said = (await process.stdout.read()).decode(errors="replace").strip()
             reason = said.removeprefix(FAILED_WORDS)
             self.failure = ClusterError(reason if reason != said else _how_it_ended(code))
             self._on_end(self)

@@ -1,8 +1,8 @@
 """`RunningCluster`: brokers in another process, and handles on them.
 
-The process is `tidelog serve --until-stdin-ends`, which ends with this process. It reads commands
-for single brokers as lines of standard input and answers each with a line on standard output. The
-methods block, for code without asyncio.
+The process is `tidelog serve --until-stdin-ends`, which ends with this process. It reads control
+calls as lines of standard input and answers each with a line on standard output
+(`control/wire.py`). The methods block, for code without asyncio.
 """
 
 # ruff: noqa: PLC0415 - `import tidelog` and its users pay for what they use
@@ -13,8 +13,6 @@ import os
 from typing import TYPE_CHECKING
 
 from tidelog.embedded.cluster_settings import (
-    DONE_WORDS,
-    FAILED_WORDS,
     READY_WORDS,
     ClusterError,
     Setting,
@@ -27,7 +25,10 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping, Sequence
     from types import TracebackType
-    from typing import IO, Self
+    from typing import IO, Any, Self
+
+    from tidelog.control.brokers import Brokers
+    from tidelog.embedded.pipe import Pipe
 
 __all__ = ["RunningBroker", "RunningCluster"]
 
@@ -44,15 +45,15 @@ class RunningBroker:
 
     def stop(self) -> None:
         """Move its leaderships to other brokers, then stop it."""
-        self._cluster.order(f"stop {self.node_id}")
+        self._cluster.change_brokers("brokers.stop", broker=self.node_id)
 
     def kill(self) -> None:
         """End it like a crash: by SIGKILL if it has its own process."""
-        self._cluster.order(f"kill {self.node_id}")
+        self._cluster.change_brokers("brokers.kill", broker=self.node_id)
 
     def start(self) -> None:
         """Start it again on its data and its ports."""
-        self._cluster.order(f"start {self.node_id}")
+        self._cluster.change_brokers("brokers.start", broker=self.node_id)
 
 
 class RunningCluster:
@@ -96,6 +97,7 @@ class RunningCluster:
         for key, value in (settings or {}).items():
             self._arguments += ["--set", f"{key}={value}"]
         self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Pipe | None = None
         self._errors: IO[bytes] | None = None
         self._bootstrap_servers: str | None = None
 
@@ -142,6 +144,8 @@ class RunningCluster:
         import sys
         import tempfile
 
+        from tidelog.embedded.pipe import Pipe
+
         if self._process is not None:
             raise ClusterError("the cluster is already running")
         arguments = self._arguments
@@ -162,7 +166,8 @@ class RunningCluster:
             stderr=self._errors,
         )
         try:
-            self._bootstrap_servers = self._wait_until_ready(self._process)
+            self._pipe = Pipe(self._process)
+            self._bootstrap_servers = self._wait_until_ready(self._process, self._pipe)
         except BaseException:
             self._end(self._process, at_once=True)
             self._forget()
@@ -171,50 +176,50 @@ class RunningCluster:
             self._free_port = self._bootstrap_servers.rpartition(":")[2]
         return self
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> str:
-        line = self._read_line(process)
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], pipe: Pipe) -> str:
+        try:
+            line = pipe.read_line(START_SECONDS_MAX)
+        except TimeoutError:
+            limit = f"{START_SECONDS_MAX:.0f} s"
+            raise ClusterError(f"not ready after {limit}: {self.log.strip()}") from None
+        if line is None:
+            process.wait()
+            reason = self.log.strip() or f"exit code {process.returncode}"
+            raise ClusterError(f"the broker did not start: {reason}")
         if not line.startswith(READY_WORDS):
             raise ClusterError(f"the broker did not start: it printed {line!r}")
         return line.removeprefix(READY_WORDS)
 
-    def order(self, words: str) -> str:
-        """Send the process a command for one of its brokers; return the answer."""
-        process = self._process
-        if process is None:
+    def ask(self, call: str, args: Mapping[str, Any]) -> Any:
+        """Perform a control call by its name, with arguments in their JSON form.
+
+        `faults` and its like do the same with names and types. ControlError if it is refused.
+        Threads may call at the same time.
+        """
+        from tidelog.control.table import find
+        from tidelog.control.values import from_json
+
+        known = find(call, "cluster")
+        if self._pipe is None:
             raise ClusterError("the cluster is not running")
-        assert process.stdin is not None
-        process.stdin.write(words.encode() + b"\n")
-        process.stdin.flush()
-        line = self._read_line(process)
-        if not line.startswith(DONE_WORDS):
-            raise ClusterError(f"{words}: {line.removeprefix(FAILED_WORDS)}")
-        self._bootstrap_servers, _, said = line.removeprefix(DONE_WORDS).partition(" ")
-        return said
+        return from_json(known.result, self._pipe.ask(call, args))
+
+    def change_brokers(self, call: str, **args: Any) -> Brokers:
+        """Perform a call that starts or ends a broker; return all brokers."""
+        from tidelog.control.errors import ControlError
+
+        try:
+            brokers: Brokers = self.ask(call, args)
+        except ControlError as error:
+            raise ClusterError(str(error)) from error
+        self._bootstrap_servers = brokers.bootstrap_servers
+        return brokers
 
     def add_broker(self, *, rack: str | None = None) -> RunningBroker:
         """Start one more broker and return its handle. It is not a voter of the metadata quorum."""
-        node_id = int(self.order(f"add {rack or ''}".rstrip()))
-        self.brokers.append(RunningBroker(self, node_id))
+        added = self.change_brokers("brokers.add", rack=rack).brokers[-1]
+        self.brokers.append(RunningBroker(self, added.node_id))
         return self.brokers[-1]
-
-    def _read_line(self, process: subprocess.Popen[bytes]) -> str:
-        """Return the next line of the process; ClusterError if none comes in time."""
-        import select
-
-        assert process.stdout is not None
-        poll = select.poll()
-        poll.register(process.stdout, select.POLLIN)
-        said = b""
-        while not said.endswith(b"\n"):
-            if not poll.poll(START_SECONDS_MAX * 1000):
-                raise ClusterError(f"not ready after {START_SECONDS_MAX:.0f} s: {self.log.strip()}")
-            chunk = os.read(process.stdout.fileno(), 4096)
-            if not chunk:
-                process.wait()
-                reason = self.log.strip() or f"exit code {process.returncode}"
-                raise ClusterError(f"the broker did not start: {reason}")
-            said += chunk
-        return said.decode().strip()
 
     def stop(self) -> None:
         """Stop all brokers cleanly; ClusterError if one had already ended or had to be killed."""
@@ -241,7 +246,7 @@ class RunningCluster:
     def _end(self, process: subprocess.Popen[bytes], *, at_once: bool = False) -> None:
         import subprocess
 
-        self._process = None
+        self._process = self._pipe = None
         self._bootstrap_servers = None
         if at_once:
             process.kill()

@@ -1,0 +1,135 @@
+"""The calls on whole brokers: describe, stop, kill, start, add."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidelog.control.calls import Call, Nothing
+from tidelog_storage.base_error import TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.control.broker import BrokerControl
+    from tidelog.control.cluster import ClusterControl
+
+__all__ = ["CALLS", "BrokerState", "Brokers", "Running"]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A running broker, as it sees itself."""
+
+    pid: int
+    cluster_id: str
+    broker_epoch: int
+    controller_id: int
+    """The active controller that it knows; -1 if none."""
+
+
+@dataclass(frozen=True)
+class BrokerState:
+    """A broker of the cluster; what only a running broker has is None if it does not run."""
+
+    node_id: int
+    is_running: bool
+    address: str | None
+    failure: str | None
+    """Why it stopped on its own."""
+    running: Running | None
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """All brokers, in the order of their ids, and the addresses of those that run."""
+
+    bootstrap_servers: str
+    brokers: tuple[BrokerState, ...]
+
+
+@dataclass(frozen=True)
+class OneBroker:
+    """A broker by its node id."""
+
+    broker: int
+
+
+@dataclass(frozen=True)
+class AddBroker:
+    """A broker to add, and its rack."""
+
+    rack: str | None = None
+
+
+def _describe(control: BrokerControl, _: Nothing) -> Running:
+    """Describe this broker."""
+    server = control.server
+    image = server.metadata.image
+    own = image.brokers.get(server.config.node_id)
+    return Running(
+        pid=os.getpid(),
+        cluster_id=image.cluster_id,
+        broker_epoch=-1 if own is None else own.epoch,
+        controller_id=image.controller_id,
+    )
+
+
+async def _describe_all(control: ClusterControl, _: Nothing) -> Brokers:
+    """Describe all brokers, whether they run or not."""
+    running = await control.ask_all("broker.describe", {})
+    states = tuple(
+        BrokerState(
+            node_id=node.node_id,
+            is_running=node.is_running,
+            address=node.bootstrap_server if node.is_running else None,
+            failure=None if node.failure is None else " ".join(str(node.failure).split()),
+            running=running.get(node.node_id),
+        )
+        for node in control.cluster.brokers
+    )
+    return Brokers(_servers(control), states)
+
+
+def _servers(control: ClusterControl) -> str:
+    try:
+        return control.cluster.bootstrap_servers
+    except TidelogError:
+        return ""  # no broker is left
+
+
+async def _stop(control: ClusterControl, args: OneBroker) -> Brokers:
+    """Move a broker's leaderships to other brokers, then stop it."""
+    async with control.one_at_a_time:
+        await control.node(args.broker).stop()
+    return await _describe_all(control, Nothing())
+
+
+async def _kill(control: ClusterControl, args: OneBroker) -> Brokers:
+    """End a broker like a crash: by SIGKILL if it has its own process."""
+    async with control.one_at_a_time:
+        await control.node(args.broker).kill()
+    return await _describe_all(control, Nothing())
+
+
+async def _start(control: ClusterControl, args: OneBroker) -> Brokers:
+    """Start a broker again on its data and its ports."""
+    async with control.one_at_a_time:
+        await control.node(args.broker).start()
+    return await _describe_all(control, Nothing())
+
+
+async def _add(control: ClusterControl, args: AddBroker) -> Brokers:
+    """Start one more broker, the last of the result. It is no voter of the metadata quorum."""
+    async with control.one_at_a_time:
+        await control.cluster.add_broker(rack=args.rack)
+    return await _describe_all(control, Nothing())
+
+
+CALLS = (
+    Call("broker.describe", "broker", Nothing, Running, _describe),
+    Call("brokers.describe", "cluster", Nothing, Brokers, _describe_all),
+    Call("brokers.stop", "cluster", OneBroker, Brokers, _stop),
+    Call("brokers.kill", "cluster", OneBroker, Brokers, _kill),
+    Call("brokers.start", "cluster", OneBroker, Brokers, _start),
+    Call("brokers.add", "cluster", AddBroker, Brokers, _add),
+)

@@ -1,0 +1,98 @@
+"""What the calls on a cluster act on: its nodes, in this loop or in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from tidelog.control.errors import MISSING, ControlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["ClusterControl", "ControlledCluster", "ControlledNode"]
+
+
+class ControlledNode(Protocol):
+    """A node of a cluster, as calls see it; `embedded/nodes.py` has both kinds."""
+
+    failure: BaseException | None
+
+    @property
+    def node_id(self) -> int:
+        """Its id in the cluster."""
+        ...
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is running."""
+        ...
+
+    @property
+    def bootstrap_server(self) -> str:
+        """Its `host:port`, while it is running."""
+        ...
+
+    async def ask(self, call: str, args: Mapping[str, Any]) -> Any:
+        """Perform a call of scope "broker" and return its result."""
+        ...
+
+    async def start(self) -> None:
+        """Start it."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop it cleanly."""
+        ...
+
+    async def kill(self) -> None:
+        """End it like a crash."""
+        ...
+
+
+class ControlledCluster(Protocol):
+    """A cluster, as calls see it; `embedded/cluster.py` has it."""
+
+    @property
+    def brokers(self) -> Sequence[ControlledNode]:
+        """A handle for each broker, whether it runs or not."""
+        ...
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every running broker."""
+        ...
+
+    async def add_broker(self, *, rack: str | None = None) -> ControlledNode:
+        """Start one more broker."""
+        ...
+
+
+class ClusterControl:
+    """The control of a cluster, in the process of its `Cluster`."""
+
+    SCOPE: ClassVar = "cluster"
+
+    def __init__(self, cluster: ControlledCluster) -> None:
+        self.cluster = cluster
+        self.one_at_a_time = asyncio.Lock()
+        """Held while a broker starts or ends."""
+
+    def node(self, node_id: int) -> ControlledNode:
+        """Return a broker by its id; ControlError if there is none."""
+        for node in self.cluster.brokers:
+            if node.node_id == node_id:
+                return node
+        ids = ", ".join(str(node.node_id) for node in self.cluster.brokers)
+        text = f"there is no broker {node_id}; the brokers are {ids or 'none'}"
+        raise ControlError(text, field="broker", status=MISSING)
+
+    def running(self) -> list[ControlledNode]:
+        """Return the brokers that run."""
+        return [node for node in self.cluster.brokers if node.is_running]
+
+    async def ask_all(self, call: str, args: Mapping[str, Any]) -> dict[int, Any]:
+        """Ask all running brokers at once; return their results by node id."""
+        nodes = self.running()
+        results = await asyncio.gather(*(node.ask(call, args) for node in nodes))
+        return {node.node_id: result for node, result in zip(nodes, results, strict=True)}
