@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 EXECUTOR_THREADS_MAX = 4
 ACCEPTS_AT_ONCE = 4  # a refused connection is closed some turns of the loop later
+FREE_PORT_TRIES = 10
 SEND_BUFFER_BYTES = 4800 << 10  # an answer of four partitions of 1 MiB, and how Linux counts it
 
 
@@ -73,10 +74,11 @@ class SystemNetwork:
     async def listen(
         self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
     ) -> SystemListener:
-        """Listen; OSError when the address is taken. An empty host stands for all interfaces."""
+        """Listen; OSError when the address is taken. An empty host stands for all interfaces, which
+        share one port."""
         loop = asyncio.get_running_loop()
         doorkeeper = Doorkeeper(protocol_factory)
-        server = await loop.create_server(doorkeeper, host or None, port, backlog=ACCEPTS_AT_ONCE)
+        server = await _bind(doorkeeper, host, port)
         for listening in server.sockets:
             _enlarge_backlog(listening.fileno(), self._backlog)
         doorkeeper.listening = server.sockets[0].fileno()
@@ -90,6 +92,18 @@ class SystemNetwork:
         """Open a connection; OSError without an answer."""
         loop = asyncio.get_running_loop()
         return await loop.create_connection(protocol_factory, host, port)
+
+
+async def _bind(doorkeeper: Doorkeeper, host: str, port: int) -> asyncio.Server:
+    """Bind. All interfaces are those of IPv4 and IPv6, and with port 0 each would take its own."""
+    loop = asyncio.get_running_loop()
+    for _ in range(0 if host or port else FREE_PORT_TRIES):
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            free = probe.getsockname()[1]
+        with contextlib.suppress(OSError):  # something else has the port, perhaps of IPv6 alone
+            return await loop.create_server(doorkeeper, None, free, backlog=ACCEPTS_AT_ONCE)
+    return await loop.create_server(doorkeeper, host or None, port, backlog=ACCEPTS_AT_ONCE)
 
 
 def _enlarge_backlog(listening: int, backlog: int) -> None:

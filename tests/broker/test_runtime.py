@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -199,6 +199,31 @@ def test_network_connects_and_refuses() -> None:
         listener.close()
         with pytest.raises(OSError, match="onnect"):
             await network.connect("127.0.0.1", port, asyncio.Protocol)
+        await asyncio.sleep(0)
+
+    asyncio.run(test())
+
+
+def test_all_interfaces_share_a_free_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPv4 and IPv6 are bound one after the other, so each would take a free port of its own."""
+    two = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0))
+        for host in ("127.0.0.1", "127.0.0.2")
+    ]
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def getaddrinfo(host: str | None, port: int, **_: object) -> list[tuple[Any, ...]]:
+            assert host is None
+            return [(*each[:4], (each[4][0], port)) for each in two]
+
+        monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+        listener = await SystemNetwork().listen("", 0, asyncio.Protocol)
+        for host in ("127.0.0.1", "127.0.0.2"):
+            transport, _ = await loop.create_connection(asyncio.Protocol, host, listener.port)
+            transport.close()
+        listener.close()
         await asyncio.sleep(0)
 
     asyncio.run(test())

@@ -2,8 +2,9 @@
 
 All nodes take the same `--controller-quorum`. A node listens at its own entry of it for the other
 nodes, and at `--host` and `--port` for clients. A node without an entry is a broker only, not a
-voter. Its directories must be formatted before its first start (`tidelog format`). Ready line, stop
-and exit codes are those of `tidelog serve`.
+voter. Its directories must be formatted before its first start (`tidelog format`); with
+`--kafka-env` they are formatted for the cluster of the variable CLUSTER_ID, as in Kafka's image.
+Ready line, stop and exit codes are those of `tidelog serve`.
 """
 
 # ruff: noqa: PLC0415 - what takes long to import waits until the arguments are known to be good
@@ -11,6 +12,7 @@ and exit codes are those of `tidelog serve`.
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 from tidelog.cli.ending import Ending, stop_within_limit
@@ -56,6 +58,7 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
         config,
         system_runtime(durable=options.fsync),
         volume_bytes=volume_bytes,
+        new_cluster_id=(os.environ.get("CLUSTER_ID") or None) if options.kafka_env else None,
     )
     try:
         return ending.run(
@@ -161,7 +164,8 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
 
     settings = given_settings(options)
     if options.controller_quorum is None:
-        if "controller.quorum.voters" not in settings:
+        # Kafka's image runs a lone node without a list of voters.
+        if "controller.quorum.voters" not in settings and not options.kafka_env:
             raise ConfigError("--controller-quorum", "is missing")
         return settings
     if options.node_id is None:

@@ -70,12 +70,18 @@ def add_settings_options(parser: argparse.ArgumentParser) -> None:
         "-c", "--config", metavar="FILE", help="settings in Kafka's server.properties format"
     )
     parser.add_argument(
+        "--kafka-env",
+        action="store_true",
+        help="settings of KAFKA_* environment variables, named as Kafka's image names them;"
+        " overrides the file",
+    )
+    parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
         action="append",
         default=[],
         dest="settings",
-        help="a setting by its Kafka name; overrides the file; can be repeated",
+        help="a setting by its Kafka name; overrides the others; can be repeated",
     )
 
 
@@ -154,7 +160,10 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, str]:
-    """Return the settings of the file and --set; ConfigError, OSError or UnicodeDecodeError."""
+    """Return the settings of the file, the environment and --set, a later one over an earlier.
+
+    ConfigError, OSError or UnicodeDecodeError.
+    """
     from tidelog.config.vocabulary import ConfigError
 
     settings: dict[str, str] = {}
@@ -163,6 +172,13 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
 
         with open(options.config, "rb") as file:
             settings.update(parse_properties(file.read()))
+    if options.kafka_env:
+        from tidelog.config.environment import environment_settings
+
+        named, ignored = environment_settings(os.environ)
+        settings.update(named)
+        for variable in ignored:
+            refuse(f"{variable} is ignored: it names no setting")
     for setting in options.settings:
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():

@@ -182,6 +182,11 @@ class BrokerLifecycle:
                 await self._beat_until_unfenced()
         except TimeoutError:
             raise LifecycleError(f"registered, but still fenced after {seconds_max:g} s") from None
+        # The end is BrokerLifecycleManager's line, for which testcontainers waits.
+        _log.info(
+            "broker %d: the broker has been unfenced. Transitioning from RECOVERY to RUNNING.",
+            self._config.node_id,
+        )
         self._become(State.RUNNING)
         self._task = asyncio.get_running_loop().create_task(
             self._beat(), name=f"heartbeats of {self._config.node_id}"

@@ -5,4 +5,5 @@ keys.py        every broker setting: name, type, default, range, doc
 tiered_keys.py every setting of the remote tier
 broker.py      BrokerConfig: the settings of one broker, checked
 properties.py  Java's properties format
+environment.py settings from KAFKA_* environment variables
 """

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog.embedded.cluster_settings import (
     ClusterError,
     Setting,
+    advertised_beside_inner,
     beside,
     broker_properties,
     has_data_dir,
@@ -140,6 +141,8 @@ class Cluster:
         self._settings = tiered_settings(tiered, tiered_topics) | properties_of(settings, more)
         self._host = host or "127.0.0.1"
         self._port = port or 0
+        is_any = self._host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+        self._inner_host = "127.0.0.1" if is_any else self._host
         # Only for one broker. Its `listeners` may set the address instead, but not as well.
         self._place = (host, port) if "listeners" in self._settings else (self._host, self._port)
         self._log_level = log_level
@@ -240,29 +243,36 @@ class Cluster:
             first = folder or properties.get("log.dirs", properties.get("log.dir", ""))
             return [self._new_node(with_tier(properties, first.split(",")[0], 1))]
         assert folder is not None
-        ports = await self._ports.take(runtime, self._host, 2 * self._count)
+        is_mapped = "advertised.listeners" in settings
+        each = 3 if is_mapped else 2
+        ports = await self._ports.take(runtime, self._host, each * self._count)
         self._voters = {
-            node_id: f"{self._host}:{ports.pop()}" for node_id in range(1, self._count + 1)
+            node_id: f"{self._inner_host}:{ports.pop()}" for node_id in range(1, self._count + 1)
         }
         nodes = []
         for index, node_id in enumerate(self._voters):
             own_port = self._port + index if self._port else ports.pop()
             own = {"broker.rack": self._racks[index]} if self._racks else {}
-            nodes.append(self._node_of_several(settings | own, node_id, folder, own_port))
+            inner = f"{self._inner_host}:{ports.pop()}" if is_mapped else ""
+            nodes.append(self._node_of_several(settings | own, node_id, folder, own_port, inner))
         self._cluster_id = format_new([node.config for node in nodes], runtime)
         return nodes
 
     def _node_of_several(
-        self, settings: dict[str, str], node_id: int, folder: str, port: int
+        self, settings: dict[str, str], node_id: int, folder: str, port: int, inner: str
     ) -> Node[Any]:
+        index = node_id - 1
+        advertised = settings.pop("advertised.listeners", None)
         properties = node_properties(
-            settings | metrics_listener(settings, node_id - 1),
+            settings | metrics_listener(settings, index),
             node_id=node_id,
             voters=self._voters,
             host=self._host,
             port=port,
             data_dir=f"{folder}/broker-{node_id}",
         )
+        if advertised is not None:
+            properties |= advertised_beside_inner(properties, advertised, index, inner)
         return self._new_node(with_tier(properties, folder, len(self._voters)))
 
     def _new_node(self, properties: Mapping[str, str]) -> Node[Any]:
@@ -325,12 +335,14 @@ class Cluster:
         folder = self._data_dir or self._temporary
         assert folder is not None
         runtime = system_runtime()
+        if "advertised.listeners" in self._settings:
+            raise ClusterError("advertised.listeners has no address for one more broker")
         (port,) = await self._ports.take(runtime, self._host, 1)
         node_id = max(node.node_id for node in self.brokers) + 1
         own = {**self._settings, **properties_of(settings, more)}
         if rack is not None:
             own["broker.rack"] = rack
-        node = self._node_of_several(own, node_id, folder, port)
+        node = self._node_of_several(own, node_id, folder, port, inner="")
         format_new([node.config], runtime, self._cluster_id)
         await node.start()
         self.brokers.append(node)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ClusterError",
     "Setting",
+    "advertised_beside_inner",
     "beside",
     "broker_properties",
     "has_data_dir",
@@ -154,6 +155,37 @@ def profile_of(brokers: int) -> dict[str, str]:
         "transaction.state.log.min.isr": enough,
         "share.coordinator.state.topic.replication.factor": factor,
         "share.coordinator.state.topic.min.isr": enough,
+    }
+
+
+def advertised_beside_inner(
+    properties: Mapping[str, str], advertised: str, index: int, inner: str
+) -> dict[str, str]:
+    """Return the listeners of node `index`, whose clients reach it at another address.
+
+    `advertised` has an address for each node, or that of the first: node N is at its port + N.
+    The nodes reach each other at `inner`, because a mapped port may lead nowhere from inside.
+    """
+    from tidelog.config.broker import parse_endpoints
+    from tidelog.config.vocabulary import ConfigError
+
+    key = "advertised.listeners"
+    count = properties["controller.quorum.voters"].count("@")
+    entries = advertised.split(",")
+    if len(entries) not in (1, count):
+        raise ConfigError(
+            key, f"has {len(entries)} addresses for {count} brokers: give one for each, or one"
+        )
+    (at,) = parse_endpoints(key, [entries[index if len(entries) > 1 else 0]])
+    if at.name != "PLAINTEXT":
+        raise ConfigError(key, f"{at.name} is not PLAINTEXT, the listener of several brokers")
+    port = at.port + index if at.port and len(entries) == 1 else at.port
+    host = f"[{at.host}]" if ":" in at.host else at.host
+    return {
+        "listeners": f"{properties['listeners']},BROKER://{inner}",
+        key: f"PLAINTEXT://{host}:{port},BROKER://{inner}",
+        "listener.security.protocol.map": f"{_MAPPED_PROTOCOLS},BROKER:PLAINTEXT",
+        "inter.broker.listener.name": "BROKER",
     }
 
 

@@ -284,7 +284,10 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         from tidelog.network.peers import PeerChannel, PeerError  # noqa: PLC0415 - clusters alone need it
         from tidelog_protocol.messages.cluster import MetadataRequest  # noqa: PLC0415
 
-        host, _, port = self._bootstrap_server.rpartition(":")
+        address = self._bootstrap_server
+        if self.config.advertised_listeners is not None:  # clients may use a mapped port
+            address = self.config.advertised_listeners[-1].partition("://")[2]
+        host, _, port = address.rpartition(":")
         runtime = system_runtime()
         channel = PeerChannel(
             runtime.network,
