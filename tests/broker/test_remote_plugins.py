@@ -114,6 +114,27 @@ def no_files(config: BrokerConfig, cluster_id: str) -> object:
     return plugins.new_storage(config, None, cluster_id)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tidelog.tiered.metadata.topic.TopicBasedMetadata",
+        "tidelog.tiered.metadata.topic:TopicBasedMetadata",
+        "tidelog.remote.metadata.topic.TopicBasedMetadata",
+        "tidelog.remote.metadata_topic:TopicBasedMetadata",
+    ],
+)
+def test_each_name_of_the_topic_based_metadata_means_it(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only its own unknown settings are logged: those of another class are unknown here."""
+    config = broker_config(
+        **{"remote.log.metadata.manager.class.name": name, "rlmm.config.unknown": "1"}
+    )
+    plugins.metadata_properties(config, "the-cluster")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("rlmm.config.unknown: tidelog has no such setting")
+
+
 def test_settings_without_effect_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

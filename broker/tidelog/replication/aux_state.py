@@ -22,6 +22,7 @@ from tidelog.replication.partition import (
     Partition,
 )
 from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.remote.lineage import target_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,10 +131,11 @@ class AuxStateBuilder:
         """Return the leader epoch of the previous offset."""
         if start.leader_epoch < 0:
             raise PeerError(f"the leader epoch of offset {start.offset} is not known")
-        if start.leader_epoch == 0:
-            return 0
-        end = await self._leader.end_of_epoch(state, start.leader_epoch - 1)
-        return end.leader_epoch if end.offset > start.offset - 1 else start.leader_epoch
+        answer = None
+        if start.leader_epoch > 0:
+            end = await self._leader.end_of_epoch(state, start.leader_epoch - 1)
+            answer = end.leader_epoch, end.offset
+        return target_epoch(start.offset, start.leader_epoch, answer)
 
     def _begin(self, state: FetchState, offset: int, log_start: int, aux: AuxState | None) -> bool:
         partition, now_ms = state.partition, self._following.now_ms()

@@ -51,10 +51,9 @@ _CLASS_NAME = ".class.name"
 _CLIENTS = "remote.log.metadata.common.client"
 _NAMES_KEY = re.compile(r"[\w.-]+: ")  # an error of a setting begins with its name
 _METADATA_FOLDER = "remote-log-metadata"  # in the first log directory
-_TOPIC_BASED = (
-    "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
-    "tidelog.tiered.metadata.topic.TopicBasedMetadata",
-    "tidelog.tiered.metadata.topic:TopicBasedMetadata",
+_TOPIC_BASED = re.compile(  # Kafka's name, and those that tidelog's own class has and had
+    r"org\.apache\.kafka\.server\.log\.remote\.metadata\.storage\.TopicBasedRemoteLogMetadataManager"
+    r"|tidelog\.(tiered|remote)\.metadata[._]topic[.:]TopicBasedMetadata"
 )
 
 
@@ -106,7 +105,7 @@ def new_storage(config: BrokerConfig, files: FileSystem, cluster_id: str) -> Rem
 
 def _is_topic_based(config: BrokerConfig) -> bool:
     """Return whether tidelog's own topic keeps the metadata."""
-    return config.remote_log_metadata_manager_class_name in _TOPIC_BASED
+    return _TOPIC_BASED.fullmatch(config.remote_log_metadata_manager_class_name) is not None
 
 
 def _warn_of_unknown(prefix: str, keys: Iterable[str]) -> None:
