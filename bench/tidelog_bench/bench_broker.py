@@ -141,7 +141,8 @@ class Bench:
         self.replicas.apply(MetadataDelta(empty, full), full)
         transactions = Transactions(
             config=config,
-            loop=_NoTimers(),  # type: ignore[arg-type]
+            sessions=_NoTimers(),  # type: ignore[arg-type]
+            work=_NoTimers(),  # type: ignore[arg-type]
             replica_manager=self.replicas,
             allocate_producer_ids=_no_producer_ids,
             end_of_offsets=_no_offsets,

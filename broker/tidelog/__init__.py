@@ -27,6 +27,7 @@ The rooms, outermost first; each imports only rooms below it:
     network/                   sockets to frames, frames to handlers, requests to other brokers
     metrics/, config/          Kafka's metrics; settings by Kafka's names
     runtime.py, descriptors.py  the real seams; the process's file descriptors
+    timeline.py                the time of a broker's work, which a tester may move
     awaiting.py, start_error.py, seams.py  ways to await; errors of a start; the seams themselves
 
 Modules are imported on first use, so that `import tidelog` costs almost nothing.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tidelog.config.broker import BrokerConfig
-    from tidelog.seams import Clock, Executor
+    from tidelog.seams import Clock, Executor, Timeline
     from tidelog_storage.compaction.cleaner import Cleaning, LogCleaner
     from tidelog_storage.compaction.rewriting import Progress
     from tidelog_storage.manager import LogManager
@@ -29,7 +29,6 @@ __all__ = ["Maintenance"]
 log = logging.getLogger("tidelog.maintenance")
 
 FLUSH_INTERVAL_MS = 10_000  # sealed segments become durable, deleted files are removed
-WAIT_S_MAX = 86_400.0  # some platforms cannot set timers for centuries
 
 
 class Maintenance:
@@ -41,6 +40,7 @@ class Maintenance:
         logs: LogManager,
         config: BrokerConfig,
         clock: Clock,
+        work: Timeline,
         executor: Executor,
         on_failure: Callable[[OSError], None],
     ) -> None:
@@ -48,6 +48,7 @@ class Maintenance:
         self._logs = logs
         self._config = config
         self._clock = clock
+        self._time = work
         self._executor = executor
         self._on_failure = on_failure
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,7 +94,7 @@ class Maintenance:
     async def _repeat(
         self, delay_ms: int, interval_ms: int, work: Callable[[], Awaitable[None]]
     ) -> None:
-        await asyncio.sleep(min(delay_ms / 1000, WAIT_S_MAX))
+        await self._time.sleep(delay_ms / 1000)
         while True:
             try:
                 await work()
@@ -101,7 +102,7 @@ class Maintenance:
                 self._note(error)
             except Exception:
                 log.exception("periodic work failed and will be retried")
-            await asyncio.sleep(min(max(interval_ms, 1) / 1000, WAIT_S_MAX))
+            await self._time.sleep(max(interval_ms, 1) / 1000)
 
     def _note(self, error: OSError) -> None:
         if lacks_descriptors(error):

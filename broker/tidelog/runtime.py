@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tidelog.descriptors import Doorkeeper, share_out, watch_accept_errors
 from tidelog.seams import Runtime
+from tidelog.timeline import LoopTimeline
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
 
+    from tidelog.seams import Timeline
     from tidelog_storage.seams import FileSystem
 
 P = ParamSpec("P")
@@ -33,13 +35,27 @@ SEND_BUFFER_BYTES = 4800 << 10  # an answer of four partitions of 1 MiB, and how
 class SystemClock:
     """The machine's clocks."""
 
+    def __init__(self) -> None:
+        self.skew_ms = 0
+        """Added to the wall clock, which is wrong by as much."""
+        self._followed: Timeline | None = None
+        self._began_ms = 0.0  # the wall clock at second 0 of what it follows
+
     def monotonic(self) -> float:
         """Seconds since some fixed moment."""
         return time.monotonic()
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
+        if self._followed is None:
+            return time.time_ns() // 1_000_000 + self.skew_ms
+        return int(self._began_ms + self._followed.time() * 1000) + self.skew_ms
+
+    def follow(self, timeline: Timeline | None) -> None:
+        """Let the wall clock go on with a timeline that a tester moves; None for the machine's."""
+        self._followed = timeline
+        if timeline is not None:
+            self._began_ms = time.time() * 1000 - timeline.time() * 1000
 
 
 class SystemListener:
@@ -403,8 +419,11 @@ def system_runtime(
         from tidelog_storage.os_files import OsFileSystem
 
         files = OsFileSystem(syncs=durable)
+    clock = SystemClock()
     return Runtime(
-        clock=SystemClock(),
+        clock=clock,
+        work=LoopTimeline(clock.monotonic),
+        sessions=LoopTimeline(clock.monotonic),
         network=SystemNetwork(backlog),
         files=files,
         async_files=AwaitedFiles(syncs=durable),

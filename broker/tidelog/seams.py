@@ -7,7 +7,7 @@ run inside one seeded simulation. `runtime.py` holds the real ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,6 +29,41 @@ class Clock(Protocol):
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, like record timestamps."""
+        ...
+
+
+class TimerHandle(Protocol):
+    """A timer that has not run yet (`asyncio.TimerHandle`)."""
+
+    def cancel(self) -> None:
+        """Cancel the timer."""
+        ...
+
+
+class Timeline(Protocol):
+    """A line of time on which a broker's work falls due; a tester may move it (`timeline.py`).
+
+    What waits for other nodes, for files or for sockets uses the loop's own timers instead.
+    """
+
+    def time(self) -> float:
+        """Seconds since some fixed moment."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
+        """Call back at `when`."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds."""
+        ...
+
+    async def wait_until(self, event: asyncio.Event, when: float) -> bool:
+        """Wait for an event, but not after `when`; return whether it was set."""
+        ...
+
+    def elapsed_ms(self, since_ms: int, now_ms: int) -> int:
+        """Return how much of this time passed between two moments of the wall clock."""
         ...
 
 
@@ -116,11 +151,15 @@ class Rng(Protocol):
 class Runtime(NamedTuple):
     """All seams of one broker. The loop is asyncio's running one.
 
-    `new_executor(name, threads_max)` returns an executor for calls that may hang, such as those to
-    a remote store: it has its own threads, and its `close` does not wait.
+    `work` is the time of periodic work, such as retention and compaction; `sessions` that of what
+    clients keep alive: group members and transactions. `new_executor(name, threads_max)` returns an
+    executor for calls that may hang, such as those to a remote store: it has its own threads, and
+    its `close` does not wait.
     """
 
     clock: Clock
+    work: Timeline
+    sessions: Timeline
     network: Network
     files: FileSystem
     async_files: AsyncFiles

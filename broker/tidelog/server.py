@@ -207,11 +207,13 @@ class BrokerServer:
             config=config,
             clock=runtime.clock,
             rng=runtime.rng,
-            timers=loop,
+            timers=runtime.sessions,
             replica_manager=replicas,
         )
-        self._group_admin = GroupAdmin(groups, loop)
-        controller = self._controller = Controller(metadata, config, runtime.rng, runtime.clock)
+        self._group_admin = GroupAdmin(groups, runtime.work)
+        controller = self._controller = Controller(
+            metadata, config, runtime.rng, runtime.clock, runtime.work.time
+        )
         membership.build(
             controller=controller,
             replicas=replicas,
@@ -221,7 +223,8 @@ class BrokerServer:
         )
         self._transactions = Transactions(
             config=config,
-            loop=loop,
+            sessions=runtime.sessions,
+            work=runtime.work,
             replica_manager=replicas,
             allocate_producer_ids=membership.allocate_producer_ids,
             end_of_offsets=groups.end_transaction,
@@ -242,6 +245,7 @@ class BrokerServer:
             logs=logs,
             config=config,
             clock=runtime.clock,
+            work=runtime.work,
             executor=runtime.executor,
             on_failure=disks.file_failed,
         )

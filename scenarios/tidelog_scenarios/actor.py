@@ -13,18 +13,7 @@ if TYPE_CHECKING:
     from tidelog.server import BrokerServer
     from tidelog_scenarios.fetch_gate import FetchGate
 
-__all__ = ["Actor", "MovedClock"]
-
-
-class MovedClock(SystemClock):
-    """The machine's clocks, with the wall clock `ahead_ms` ahead."""
-
-    def __init__(self) -> None:
-        self.ahead_ms = 0
-
-    def wall_ms(self) -> int:
-        """Return the milliseconds since 1970."""
-        return super().wall_ms() + self.ahead_ms
+__all__ = ["Actor"]
 
 
 class Actor(LocalNode):
@@ -33,7 +22,7 @@ class Actor(LocalNode):
     def __init__(self, properties: Mapping[str, str], gate: FetchGate, **rest: Any) -> None:
         """Build a node; `rest` as for `Node`."""
         super().__init__(properties, runtime=None, new_fetcher=gate.new_fetcher, **rest)
-        self._clock = MovedClock()  # kept across restarts
+        self._clock = SystemClock()  # kept across restarts
 
     async def _begin(self) -> BrokerServer:
         self._runtime = system_runtime(durable=self._durable)._replace(clock=self._clock)

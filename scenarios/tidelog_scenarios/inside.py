@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
+from tidelog.runtime import SystemClock
 from tidelog.tiered.segments import id_of, until_ready
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import Record, build_batch
-from tidelog_scenarios.actor import MovedClock
 from tidelog_scenarios.answers import fetch_reply
 from tidelog_scenarios.disk import records_in, values_in
 from tidelog_scenarios.store import Order, TracedStore
@@ -308,8 +308,8 @@ class Inside:
     async def move_clock(self, ms: int) -> None:
         """Advance this broker's wall clock."""
         clock = self._server.runtime.clock
-        assert isinstance(clock, MovedClock)
-        clock.ahead_ms += ms
+        assert isinstance(clock, SystemClock)
+        clock.skew_ms += ms
 
     async def forget_reads(self, segment_ids: Sequence[str]) -> None:
         """Drop the cached parts of these segments, so that the next read is recorded."""

@@ -12,6 +12,7 @@ from support.logs import NOW
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.maintenance import Maintenance
 from tidelog.runtime import SystemClock, ThreadExecutor
+from tidelog.timeline import LoopTimeline
 from tidelog_storage.compaction import rewriting
 from tidelog_storage.os_files import OsFile, OsFileSystem
 
@@ -57,6 +58,7 @@ class Driven:
             logs=self.manager,
             config=BrokerConfig.from_properties({**DEVELOPER_PROFILE, **common, **given}),
             clock=SystemClock(),
+            work=LoopTimeline(SystemClock().monotonic),
             executor=self.executor,
             on_failure=failures.append,
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.maintenance import Maintenance
 from tidelog.runtime import SystemClock, ThreadExecutor
+from tidelog.timeline import LoopTimeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +78,7 @@ def maintenance(
         logs=logs,
         config=config,
         clock=SystemClock(),
+        work=LoopTimeline(SystemClock().monotonic),
         executor=ThreadExecutor(),
         on_failure=failures.append,
     )

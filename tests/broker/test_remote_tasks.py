@@ -4,7 +4,9 @@ after failures, never twice at a time; and what is not stable is not copied."""
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from support.metadata import broker_config
 from support.tiered_cluster import segmented, tiered_cluster
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.tiered.tasks.repeated import Pace, Repeated
+from tidelog.timeline import LoopTimeline
 from tidelog_storage.config import LogConfig
 from tidelog_storage.remote.api import (
     RemoteStorageError,
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from support.tiered_cluster import TieredCluster
 
 NEVER = {"remote.log.manager.task.interval.ms": "3600000"}
+
+
+def runtime() -> Any:
+    return SimpleNamespace(rng=EdgeRng(high=True), work=LoopTimeline(time.monotonic))
 
 
 class EdgeRng:
@@ -80,7 +87,7 @@ class Work:
 def test_work_is_woken_kept_apart_and_ended() -> None:
     async def test() -> None:
         work = Work()
-        repeated = Repeated("work", work, Pace(3600, 3600, 3600, 0), EdgeRng(high=True))
+        repeated = Repeated("work", work, Pace(3600, 3600, 3600, 0), runtime())
         await until(lambda: work.runs == 1)
         work.gate.clear()
         repeated.wake()
@@ -111,7 +118,7 @@ def test_after_a_failure_nothing_but_a_new_role_or_the_end_wakes_work(error: Exc
     async def test() -> None:
         work = Work()
         work.error = error
-        repeated = Repeated("work", work, Pace(3600, 3600, 3600, 0), EdgeRng(high=True))
+        repeated = Repeated("work", work, Pace(3600, 3600, 3600, 0), runtime())
         await until(lambda: work.runs == 1)
         for _ in range(3):
             repeated.wake()
@@ -138,7 +145,7 @@ def test_an_end_waits_for_the_run_and_a_cancellation_does_not() -> None:
         for how in ("end", "cancel"):
             work = Work()
             work.gate.clear()
-            repeated = Repeated("work", work, Pace(3600, 1, 1, 0), EdgeRng(high=True))
+            repeated = Repeated("work", work, Pace(3600, 1, 1, 0), runtime())
             await until(lambda work=work: work.runs == 1)
             ending = asyncio.ensure_future(getattr(repeated, how)())
             await asyncio.sleep(0.02)
@@ -159,7 +166,7 @@ def test_what_failed_is_tried_again_by_itself(error: Exception) -> None:
         work.error = error
         may_pass = isinstance(error, RetriableRemoteStorageError)
         pace = Pace(3600, 0.001, 0.002, 0.2) if may_pass else Pace(0.002, 3600, 3600, 0.2)
-        repeated = Repeated("work", work, pace, EdgeRng(high=True))
+        repeated = Repeated("work", work, pace, runtime())
         await until(lambda: work.runs >= 5)
         work.error = None
         runs = work.runs

@@ -75,6 +75,9 @@ class ManualTimers:
     def time(self) -> float:
         return self.clock.monotonic()
 
+    def elapsed_ms(self, since_ms: int, now_ms: int) -> int:
+        return now_ms - since_ms
+
     def call_at(self, when: float, callback: Any, *args: Any) -> ManualTimer:
         timer = ManualTimer(when, callback, args)
         self.pending.append(timer)
@@ -192,7 +195,8 @@ class DataPath:
             self.replicas.apply(MetadataDelta(None, self.image), self.image)
         self.transactions = Transactions(
             config=self.config,
-            loop=self.timers,  # type: ignore[arg-type]
+            sessions=self.timers,  # type: ignore[arg-type]
+            work=self.timers,  # type: ignore[arg-type]
             replica_manager=self.replicas,
             allocate_producer_ids=no_producer_ids,
             end_of_offsets=no_offsets,

@@ -195,7 +195,9 @@ class Metadata:
             on_failure=self.failures.append,
         )
         self.log.subscribe(lambda delta, new: self.seen.append((delta.old, new)))
-        self.controller = Controller(self.log, self.config, self.rng, self.clock)
+        self.controller = Controller(
+            self.log, self.config, self.rng, self.clock, self.clock.monotonic
+        )
         self.auto_topics = AutoTopics(self.controller.create_topics, self.config)
 
     async def register(self) -> int:

@@ -31,7 +31,9 @@ class Three:
     def take_over(self) -> None:
         """A new controller leads; it knows what is in the log alone."""
         metadata = self.metadata
-        self.controller = Controller(metadata.log, metadata.config, metadata.rng, metadata.clock)
+        self.controller = Controller(
+            metadata.log, metadata.config, metadata.rng, metadata.clock, metadata.clock.monotonic
+        )
         self.handlers = {
             **BrokersApi(self.controller).handlers(),
             **ElectionsApi(self.controller).handlers(),

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.internal_topics import InternalTopic, LoadedRecord
-    from tidelog.replication.purgatory import TimerHandle, Timers
+    from tidelog.replication.purgatory import Timers
+    from tidelog.seams import TimerHandle
 
 __all__ = ["WRITE_ERRORS", "LedPartitions", "Owner", "Shard"]
 
@@ -76,7 +77,7 @@ class LedPartitions(Generic[S]):
     """Shards by partition. Invariant: a shard is here while this broker leads its partition."""
 
     def __init__(self, topic: InternalTopic, node_id: int, timers: Timers, owner: Owner[S]) -> None:
-        """`timers` is the running loop."""
+        """`timers` is the time of sessions."""
         self.topic = topic
         self.shards: dict[int, S] = {}
         self.partition_count = 0  # 0: the topic does not exist

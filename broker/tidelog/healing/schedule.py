@@ -29,7 +29,6 @@ FIRST_PASS_S = 600.0  # after the start, or sooner if the interval is shorter
 SUSPECTS_S = 1.0  # between two looks at what cannot be right
 AGAIN_S_MAX = 3600.0  # between two attempts to repair a partition
 REPAIR_FOLDER = "remote-log-repair"  # in the first log directory
-WAIT_S_MAX = 86_400.0  # timers of some platforms can't be set for centuries
 
 
 class Healing:
@@ -120,12 +119,12 @@ class Healing:
 
     async def _repeat(self) -> None:
         interval_s = self._config.log_scrub_interval_ms / 1000
-        await asyncio.sleep(min(interval_s, FIRST_PASS_S))
+        await self._runtime.work.sleep(min(interval_s, FIRST_PASS_S))
         while True:
             await self.healer.scrub_all()
             for partition in self._replicas.partitions():
                 self._try_again(partition)
-            await asyncio.sleep(min(interval_s, WAIT_S_MAX))
+            await self._runtime.work.sleep(interval_s)
 
     async def _look_at_suspects(self) -> None:
         while True:

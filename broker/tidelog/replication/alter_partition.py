@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from tidelog.replication.partition import Partition
-    from tidelog.replication.purgatory import TimerHandle, Timers
+    from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_state import IsrChange
+    from tidelog.seams import TimerHandle
 
 __all__ = ["AlterPartitionManager"]
 

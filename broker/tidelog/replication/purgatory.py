@@ -21,19 +21,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
-__all__ = ["DelayedOperation", "Purgatory", "TimerHandle", "Timers"]
+    from tidelog.seams import TimerHandle
+
+__all__ = ["DelayedOperation", "Purgatory", "Timers"]
 
 log = logging.getLogger("tidelog.replication.purgatory")
 
 K = TypeVar("K", bound="Hashable")
-
-
-class TimerHandle(Protocol):
-    """A timer that has not run yet (`asyncio.TimerHandle`)."""
-
-    def cancel(self) -> None:
-        """Cancel the timer."""
-        ...
 
 
 class Timers(Protocol):
@@ -167,6 +161,12 @@ class Purgatory(Generic[K]):
         """Drop an operation without completing it: its answer is no longer awaited."""
         if not operation.closed:
             self._unwatch(operation)
+
+    def pass_by(self, seconds: float) -> None:
+        """Let so many seconds pass for what is parked (`control/clock.py`)."""
+        self._deadlines = [(due - seconds, tie, each) for due, tie, each in self._deadlines]
+        if self._timer is not None:
+            self._schedule(self._timer_at - seconds)
 
     def close(self) -> None:
         """Complete everything with what there is and set no more timers (clean stop)."""

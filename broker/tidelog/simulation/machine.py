@@ -93,6 +93,41 @@ class SimClock:
         return START_MS + int(self.monotonic() * 1000) + self.skew_ms
 
 
+class SimTimeline:
+    """The time of a machine's work: its clock, and the timers of the loop, which know no rate."""
+
+    def __init__(self, clock: SimClock, loop: SimLoop) -> None:
+        self._clock = clock
+        self._loop = loop
+
+    def time(self) -> float:
+        """Seconds of the machine's clock."""
+        return self._clock.monotonic()
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> Any:
+        """Call back at `when`."""
+        return self._loop.call_at(self._on_loop(when), callback, *args)
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds."""
+        await asyncio.sleep(seconds)
+
+    async def wait_until(self, event: asyncio.Event, when: float) -> bool:
+        """Wait for an event, but not after `when`; return whether it was set."""
+        try:
+            async with asyncio.timeout_at(self._on_loop(when)):
+                return await event.wait()
+        except TimeoutError:
+            return False
+
+    def elapsed_ms(self, since_ms: int, now_ms: int) -> int:
+        """All of it, as it is never moved."""
+        return now_ms - since_ms
+
+    def _on_loop(self, when: float) -> float:
+        return self._loop.time() + (when - self._clock.monotonic())
+
+
 class SimRng:
     """The chance of one life."""
 
@@ -271,6 +306,8 @@ class Machine:
         files = self.disk.files()
         runtime = Runtime(
             clock=self.clock,
+            work=SimTimeline(self.clock, self.loop),
+            sessions=SimTimeline(self.clock, self.loop),
             network=self.network.door(self.host),
             files=files,
             async_files=SimAsyncFiles(files, SimExecutor(self)),

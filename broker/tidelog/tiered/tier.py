@@ -99,7 +99,7 @@ class RemoteTier:
             self.segments,
             self.pools.expiration,
             pace=self._pace,
-            rng=runtime.rng,
+            runtime=runtime,
             has_topic=lambda topic: any(name == topic for name, _ in self.partitions),
             catch_up=cluster.catch_up,
         )
@@ -109,7 +109,9 @@ class RemoteTier:
             self._topic = topic = self.metadata
             topic.on_ready = self._ready
             interval_s = config.remote_partition_remover_task_interval_ms / 1000
-            self.remover = PartitionRemover(config.node_id, topic, self._deletions, interval_s)
+            self.remover = PartitionRemover(
+                config.node_id, topic, self._deletions, runtime.work, interval_s
+            )
         self._register_gauges(meters)
 
     def _new_reads(self, meters: Meters) -> RemoteReads:

@@ -74,11 +74,20 @@ _TOPIC_DELETION_DISABLED_SINCE = 3  # older DeleteTopics don't know the code
 class Controller:
     """This node's controller; active while its node leads the metadata quorum."""
 
-    def __init__(self, log: MetadataLog, config: BrokerConfig, rng: Rng, clock: Clock) -> None:
+    def __init__(
+        self,
+        log: MetadataLog,
+        config: BrokerConfig,
+        rng: Rng,
+        clock: Clock,
+        work_time: Callable[[], float],
+    ) -> None:
+        """`work_time` returns the seconds of the time of periodic work."""
         self._log = log
         self._config = config
         self._rng = rng
         self._clock = clock
+        self._work_time = work_time
         self._sessions: Sessions | None = None  # of the epoch in which this node leads
         log.subscribe_leadership(self._on_leadership)
 
@@ -247,7 +256,7 @@ class Controller:
             now = self._now()
             await self._settle(now)
             await self._fence_silent(now)
-            await self._elect_in_rounds(now)
+            await self._elect_in_rounds()
         except NotControllerError:
             return  # the next leader does it
 
@@ -256,10 +265,10 @@ class Controller:
         has no other brokers to watch, nor to elect."""
         await self._settle(self._now())
 
-    async def _elect_in_rounds(self, now: float) -> None:
+    async def _elect_in_rounds(self) -> None:
         from tidelog.cluster.controller.elections import elect_unclean, prefer_leaders
 
-        sessions = self._lead(now)
+        sessions, now = self._lead(self._now()), self._work_time()
         config = self._config
         seconds = config.leader_imbalance_check_interval_seconds
         if config.auto_leader_rebalance_enable and sessions.is_due("preferred", now, seconds):

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
-    from tidelog.replication.purgatory import TimerHandle, Timers
+    from tidelog.replication.purgatory import Timers
+    from tidelog.seams import TimerHandle
 
 __all__ = ["Committer", "GroupAdmin"]
 
@@ -42,7 +43,7 @@ class GroupAdmin:
     """Offsets and administration over the shards of a `GroupCoordinator`."""
 
     def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
-        """`timers` is the running loop."""
+        """`timers` is the time of periodic work."""
         self._coordinator = coordinator
         self._timers = timers
         self._timer: TimerHandle | None = None

@@ -65,7 +65,7 @@ class GroupCoordinator:
         timers: Timers,
         replica_manager: ReplicaManager,
     ) -> None:
-        """`timers` is the running loop."""
+        """`timers` is the time of sessions."""
         self.config = config
         self.topic = InternalTopic(
             GROUP_METADATA_TOPIC,
@@ -161,7 +161,7 @@ class GroupCoordinator:
         """Return the current time for the group machine."""
         from tidelog.coordinators.groups.member import Now
 
-        return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
+        return Now(int(self._timers.time() * 1000), self._clock.wall_ms())
 
     def partition_for(self, group_id: str) -> int:
         """Return a group's partition of `__consumer_offsets`."""
@@ -327,8 +327,9 @@ class GroupCoordinator:
             if watch.at_ms <= deadline_ms:
                 return
             watch.handle.cancel()
-        wait_s = max(deadline_ms - self._clock.monotonic() * 1000, 0) / 1000
-        handle = self._timers.call_at(self._timers.time() + wait_s, self._expire, shard, group)
+        now_s = self._timers.time()
+        wait_s = max(deadline_ms - now_s * 1000, 0) / 1000
+        handle = self._timers.call_at(now_s + wait_s, self._expire, shard, group)
         shard.watches[group_id] = Watch(handle, deadline_ms)
 
     def _expire(self, shard: GroupShard, group: Group) -> None:

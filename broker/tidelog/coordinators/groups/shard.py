@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog.coordinators.groups.member import Now
-    from tidelog.replication.purgatory import TimerHandle
+    from tidelog.seams import TimerHandle
     from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
 
 Change = OffsetChange | GroupChange

@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from tidelog.coordinators.transactions.markers import MarkerSender
     from tidelog.coordinators.transactions.producer_ids import ProducerIds
     from tidelog.replication.internal_topics import KeyValue, LoadedRecord
-    from tidelog.replication.purgatory import TimerHandle, Timers
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog.seams import Clock
+    from tidelog.seams import Timeline, TimerHandle
     from tidelog_storage.types import TopicPartition
 
     OnError = Callable[[ErrorCode], None]
@@ -75,13 +74,13 @@ class TransactionCoordinator:
         self,
         *,
         config: BrokerConfig,
-        clock: Clock,
-        timers: Timers,
+        sessions: Timeline,
+        work: Timeline,
         replica_manager: ReplicaManager,
         producer_ids: ProducerIds,
         markers: MarkerSender,
     ) -> None:
-        """`timers` is the running loop."""
+        """Transactions time out in the time of `sessions`; unused ids expire in that of `work`."""
         self.config = config
         self.topic = InternalTopic(
             TRANSACTION_STATE_TOPIC,
@@ -90,19 +89,17 @@ class TransactionCoordinator:
             load_buffer_bytes=config.transaction_state_log_load_buffer_size,
         )
         self.producer_ids = producer_ids
-        self._clock = clock
-        self._timers = timers
+        self._clock = replica_manager.clock
+        self._sessions = sessions
         self._markers = markers
         self.led: LedPartitions[TransactionShard] = LedPartitions(
-            self.topic, replica_manager.node_id, timers, self
+            self.topic, replica_manager.node_id, sessions, self
         )
-        self._sweeps: list[TimerHandle] = []
-        self._sweep_every(
-            0, config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_late
-        )
-        self._sweep_every(
-            1, config.transaction_remove_expired_transaction_cleanup_interval_ms, self.expire
-        )
+        self._sweeps: dict[str, TimerHandle] = {}
+        late_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self._sweep_every(sessions, late_ms, self.abort_late)
+        unused_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._sweep_every(work, unused_ms, self.expire)
 
     # ---- elections ---------------------------------------------------------------------------
 
@@ -113,7 +110,7 @@ class TransactionCoordinator:
 
     def close(self) -> None:
         """Unload all shards, as if another broker had taken over."""
-        for sweep in self._sweeps:
+        for sweep in self._sweeps.values():
             sweep.cancel()
         self.led.close()
         self._markers.close()
@@ -342,7 +339,7 @@ class TransactionCoordinator:
                 value = transaction.value
                 is_late = (
                     value.state is TransactionState.ONGOING
-                    and value.start_ms + value.timeout_ms < now_ms
+                    and self._sessions.elapsed_ms(value.start_ms, now_ms) > value.timeout_ms
                 )
                 target = decisions.fence(transaction) if is_late else None
                 if target is not None:
@@ -383,13 +380,12 @@ class TransactionCoordinator:
 
         self._append(shard, [tombstone(each.transactional_id) for each in idle], written)
 
-    def _sweep_every(self, slot: int, interval_ms: int, sweep: Callable[[], None]) -> None:
+    def _sweep_every(self, time: Timeline, interval_ms: int, sweep: Callable[[], None]) -> None:
         def run() -> None:
-            self._sweep_every(slot, interval_ms, sweep)
+            self._sweep_every(time, interval_ms, sweep)
             sweep()
 
-        handle = self._timers.call_at(self._timers.time() + interval_ms / 1000, run)
-        self._sweeps[slot : slot + 1] = [handle]
+        self._sweeps[sweep.__name__] = time.call_at(time.time() + interval_ms / 1000, run)
 
     # ---- markers -----------------------------------------------------------------------------
 
@@ -426,8 +422,8 @@ class TransactionCoordinator:
                     transaction.transactional_id,
                     error.name,
                 )
-                when = self._timers.time() + REWRITE_S
-                self._timers.call_at(when, self._finish, shard, transaction, target)
+                when = self._sessions.time() + REWRITE_S
+                self._sessions.call_at(when, self._finish, shard, transaction, target)
 
         if self.led.holds(shard):
             self._append(shard, [record(transaction.transactional_id, target)], written)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.transactions.shard import TransactionShard
-    from tidelog.replication.purgatory import TimerHandle, Timers
+    from tidelog.replication.purgatory import Timers
+    from tidelog.seams import TimerHandle
     from tidelog_storage.types import TopicPartition
 
     Outcome = dict[TopicPartition, ErrorCode]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.transactions.verification import Verifications
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Timeline
     from tidelog_storage.types import TopicPartition
 
 __all__ = ["Transactions"]
@@ -44,7 +45,8 @@ class Transactions:
         self,
         *,
         config: BrokerConfig,
-        loop: asyncio.AbstractEventLoop,
+        sessions: Timeline,
+        work: Timeline,
         replica_manager: ReplicaManager,
         allocate_producer_ids: Callable[[], Awaitable[range]],
         end_of_offsets: EndOfOffsets,
@@ -55,7 +57,7 @@ class Transactions:
         self.config = config
         self.producer_ids = ProducerIds(allocate_producer_ids)
         self._clock = replica_manager.clock
-        self._loop = loop
+        self._sessions, self._work = sessions, work
         self._replicas = replica_manager
         self._end_of_offsets = end_of_offsets
         self._new_channel = new_channel
@@ -77,13 +79,13 @@ class Transactions:
             colleagues = self.colleagues
             self._coordinator = TransactionCoordinator(
                 config=self.config,
-                clock=self._clock,
-                timers=self._loop,
+                sessions=self._sessions,
+                work=self._work,
                 replica_manager=self._replicas,
                 producer_ids=self.producer_ids,
                 markers=MarkerSender(
                     node_id=self._replicas.node_id,
-                    timers=self._loop,
+                    timers=self._sessions,
                     write_here=self.writer.write,
                     ask_leader=None if colleagues is None else colleagues.write_markers,
                 ),

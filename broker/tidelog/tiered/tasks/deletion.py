@@ -26,7 +26,7 @@ from tidelog_storage.remote.api import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tidelog.seams import Rng
+    from tidelog.seams import Runtime
     from tidelog.tiered.pools import Pool
     from tidelog.tiered.segments import RemoteSegments
     from tidelog.tiered.tasks.partition import TieredPartition
@@ -47,7 +47,7 @@ class Deletions:
         pool: Pool,
         *,
         pace: Pace,
-        rng: Rng,
+        runtime: Runtime,
         has_topic: Callable[[str], bool],
         catch_up: Callable[[], Awaitable[None]],
     ) -> None:
@@ -58,7 +58,7 @@ class Deletions:
         self._metadata = segments.metadata
         self._pool = pool
         self._pace = pace
-        self._rng = rng
+        self._rng, self._time = runtime.rng, runtime.work
         self._has_topic = has_topic
         self._catch_up = catch_up
         metadata = segments.metadata
@@ -199,7 +199,7 @@ class Deletions:
             except Exception as error:  # noqa: BLE001 - of any plug-in
                 failures += 1
                 log.warning("remote part of %s: %s", name_of(partition), error)
-                await asyncio.sleep(self._pace.pause_s(failures, self._rng))
+                await self._time.sleep(self._pace.pause_s(failures, self._rng))
             else:
                 return
 
@@ -225,7 +225,7 @@ class Deletions:
         if self._topic is None:
             return
         await until_ready(self._metadata, partition)
-        await asyncio.sleep(self._pace.interval_s)
+        await self._time.sleep(self._pace.interval_s)
         left = self._metadata.segments(partition)
         if self._topic.delete_state(partition) is None and list(left):
             await self._mark(partition)

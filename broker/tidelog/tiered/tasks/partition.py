@@ -54,7 +54,7 @@ class TieredPartition:
         self.copier = Copier(tools, partition, replica, self.rolled)
         self.expiration = Expiration(tools.segments, expiration_pool, partition, self.copier)
         self._segments = tools.segments
-        self._rng = tools.runtime.rng
+        self._runtime = tools.runtime
         self._pace = pace
         self._copying: Repeated | None = None
         self._tending: Repeated | None = None
@@ -94,7 +94,7 @@ class TieredPartition:
 
     def _repeat(self, what: str, work: Callable[[], Awaitable[None]]) -> Repeated:
         name = f"remote {what} {name_of(self.partition)}"
-        return Repeated(name, work, self._pace, self._rng)
+        return Repeated(name, work, self._pace, self._runtime)
 
     def _repeated(self) -> list[Repeated]:
         return [each for each in (self._copying, self._tending) if each is not None]

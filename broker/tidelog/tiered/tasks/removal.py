@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
+    from tidelog.seams import Timeline
     from tidelog.tiered.metadata.topic import TopicBasedMetadata
     from tidelog.tiered.tasks.deletion import Deletions
 
@@ -36,13 +37,19 @@ class PartitionRemover:
     """Works on the metadata partitions led here; `_scanned` is the next offset of each to scan."""
 
     def __init__(
-        self, node_id: int, metadata: TopicBasedMetadata, deletions: Deletions, interval_s: float
+        self,
+        node_id: int,
+        metadata: TopicBasedMetadata,
+        deletions: Deletions,
+        work: Timeline,
+        interval_s: float,
     ) -> None:
         """`interval_s`: remote.partition.remover.task.interval.ms."""
         self._node_id = node_id
         self._client = metadata.client
         self._metadata = metadata
         self._deletions = deletions
+        self._time = work
         self._interval_s = interval_s
         self._scanned: dict[int, int] = {}
         self._topic_id = b""  # of the scanned topic
@@ -100,13 +107,13 @@ class PartitionRemover:
     # -- marked partitions -------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        await asyncio.sleep(min(self._interval_s, FIRST_RUN_S_MAX))
+        await self._time.sleep(min(self._interval_s, FIRST_RUN_S_MAX))
         while True:
             try:
                 await self.look()
             except Exception:
                 log.exception("looking for remote parts of deleted topics failed")
-            await asyncio.sleep(self._interval_s)
+            await self._time.sleep(self._interval_s)
 
     async def look(self) -> None:
         """Scan the metadata partitions led here, and finish the marked partitions found."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tidelog.config.broker import BrokerConfig
-    from tidelog.seams import Rng
+    from tidelog.seams import Rng, Runtime
 
 __all__ = ["Pace", "Repeated"]
 
@@ -56,13 +56,13 @@ class Repeated:
     """Repeats work in one asyncio task."""
 
     def __init__(
-        self, name: str, work: Callable[[], Awaitable[None]], pace: Pace, rng: Rng
+        self, name: str, work: Callable[[], Awaitable[None]], pace: Pace, runtime: Runtime
     ) -> None:
         """`work` raises RetriableRemoteStorageError for a failure that may pass soon."""
         self._name = name
         self._work = work
         self._pace = pace
-        self._rng = rng
+        self._rng, self._time = runtime.rng, runtime.work
         self._wake = asyncio.Event()
         self._is_restarted = False
         self._is_ending = False
@@ -114,19 +114,10 @@ class Repeated:
 
     async def _pause(self, seconds: float) -> None:
         """Wait, also if woken: a roll does not call a store that fails."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while not (self._is_ending or self._is_restarted) and loop.time() < until:
+        until = self._time.time() + seconds
+        while not (self._is_ending or self._is_restarted) and self._time.time() < until:
             self._wake.clear()
-            try:
-                async with asyncio.timeout_at(until):
-                    await self._wake.wait()
-            except TimeoutError:
-                return
+            await self._time.wait_until(self._wake, until)
 
     async def _rest(self) -> None:
-        try:
-            async with asyncio.timeout(self._pace.interval_s):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+        await self._time.wait_until(self._wake, self._time.time() + self._pace.interval_s)
