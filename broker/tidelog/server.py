@@ -114,6 +114,9 @@ class BrokerServer:
         self._group_admin: GroupAdmin | None = None
         self._maintenance: Maintenance | None = None
         self.healing: Healing | None = None
+        self._parts: Parts | None = None
+        self.handlers: dict[ApiKey, Handler] = {}
+        """Those of the clients' listener; only after `start`."""
         self._dispatcher: Dispatcher | None = None
         self.meters = Meters()
         self._metrics: PrometheusEndpoint | None = None
@@ -138,6 +141,12 @@ class BrokerServer:
         """Its partitions; only after `start`."""
         assert self._replicas is not None, "start() comes first"
         return self._replicas
+
+    @property
+    def parts(self) -> Parts:
+        """Its parts that answer clients; only after `start`."""
+        assert self._parts is not None, "start() comes first"
+        return self._parts
 
     @property
     def tier(self) -> RemoteTier | None:
@@ -249,7 +258,8 @@ class BrokerServer:
             executor=runtime.executor,
             on_failure=disks.file_failed,
         )
-        self._dispatcher = Dispatcher(self._handlers(replicas, cluster_id))
+        self.handlers = self._handlers(replicas, cluster_id)
+        self._dispatcher = Dispatcher(self.handlers)
         self._group_admin.start()
         self._maintenance.start()
         self._metrics = self._metrics_endpoint(replicas)
@@ -335,7 +345,7 @@ class BrokerServer:
         assert self._group_admin is not None
         assert self._auto_topics is not None
         assert self._transactions is not None
-        parts = Parts(
+        parts = self._parts = Parts(
             config=self.config,
             runtime=self.runtime,
             metadata=self._metadata,

@@ -306,7 +306,7 @@ def test_topics(cluster: tidelog.RunningCluster, capsys: pytest.CaptureFixture[s
 
 
 def test_configs(cluster: tidelog.RunningCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster.create_topic("configured", configs={"retention.ms": 1000})
+    cluster.create_topic("configured", config={"retention.ms": 1000})
     resource = ("topic", "configured")
     code, out, _ = tool(capsys, cluster, "configs", "describe", *resource, "--json")
     assert json.loads(out) == [{"setting": "retention.ms", "value": "1000", "from": "topic"}]

@@ -84,7 +84,7 @@ def test_run_is_a_process_that_answers_and_goes() -> None:
     with tidelog.run(num_partitions=3) as cluster:
         pid = cluster.pid
         assert pid != os.getpid()
-        cluster.create_topic("t", partitions=2, configs={"retention.ms": 1000})
+        cluster.create_topic("t", partitions=2, config={"retention.ms": 1000})
         with pytest.raises(tidelog.ClusterError, match="already exists"):
             cluster.create_topic("t")
         cluster.create_topic("default", partitions=-1)

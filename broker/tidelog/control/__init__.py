@@ -6,8 +6,12 @@ values.py   arguments and results: frozen dataclasses, and their JSON form
 cluster.py  what the calls on a cluster act on
 broker.py   what the calls on one broker act on
 brokers.py  calls: describe, stop, kill, start and add brokers
+topics.py   calls: create and delete topics
+requests.py performs a request of Kafka's protocol by a broker's handlers
 table.py    all calls; performs one
 wire.py     calls between processes, as lines of JSON
+handles.py  the calls as Python methods, for asyncio: `cluster.topics` and its like
+blocking.py the same methods, blocking; written by docs/generate.py from handles.py
 
 A call has one implementation and three ways in: `Cluster` in the same loop, `RunningCluster`
 through the pipe of its process, and HTTP. A broker imports only `wire.py` before its first call.

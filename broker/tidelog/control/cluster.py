@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from tidelog.control.errors import MISSING, ControlError
+from tidelog.control.errors import MISSING, REFUSED, UNANSWERED, ControlError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 __all__ = ["ClusterControl", "ControlledCluster", "ControlledNode"]
+
+SETTLE_S_MAX = 30.0
+LOOK_AGAIN_S = 0.01
 
 
 class ControlledNode(Protocol):
@@ -90,6 +93,24 @@ class ClusterControl:
     def running(self) -> list[ControlledNode]:
         """Return the brokers that run."""
         return [node for node in self.cluster.brokers if node.is_running]
+
+    def first(self) -> ControlledNode:
+        """Return a broker that runs; ControlError if none does."""
+        running = self.running()
+        if not running:
+            raise ControlError("no broker is running; start one first", status=REFUSED)
+        return running[0]
+
+    async def until(self, look: Callable[[], Awaitable[str | None]]) -> None:
+        """Wait until `look` returns None; ControlError with what it returned last."""
+        missing: str | None = "no answer"
+        try:
+            async with asyncio.timeout(SETTLE_S_MAX):
+                while (missing := await look()) is not None:  # noqa: ASYNC110 - of several processes
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        except TimeoutError:
+            text = f"{missing}, after {SETTLE_S_MAX:g} s"
+            raise ControlError(text, status=UNANSWERED) from None
 
     async def ask_all(self, call: str, args: Mapping[str, Any]) -> dict[int, Any]:
         """Ask all running brokers at once; return their results by node id."""

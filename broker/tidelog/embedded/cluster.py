@@ -21,6 +21,7 @@ from tidelog.embedded.cluster_settings import (
     ClusterError,
     Setting,
     advertised_beside_inner,
+    as_cluster_error,
     beside,
     broker_properties,
     has_data_dir,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from tidelog.control.cluster import ClusterControl
+    from tidelog.control.handles import Topics
     from tidelog.embedded.nodes import Node
     from tidelog.seams import Runtime
 
@@ -300,6 +302,30 @@ class Cluster:
             self.on_broker_failure(node)
         if self.on_failure is not None and not any(node.is_running for node in self.brokers):
             self.on_failure()
+
+    @property
+    def topics(self) -> Topics:
+        """The topics: create, delete."""
+        from tidelog.control.handles import Topics
+
+        return Topics(self.ask)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        config: Mapping[str, Setting] | None = None,
+    ) -> None:
+        """Create a topic as `topics.create` does; ClusterError if the brokers refuse."""
+        with as_cluster_error(f"topic {name}"):
+            known = properties_of(config, {})
+            await self.topics.create(name, partitions, replication_factor, known)
+
+    async def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        """Delete a topic as `topics.delete` does; ClusterError if the brokers refuse."""
+        with as_cluster_error(f"topic {name}"):
+            await self.topics.delete(name, missing_ok=missing_ok)
 
     async def ask(self, call: str, args: Mapping[str, Any]) -> Any:
         """Perform a control call by its name, with arguments in their JSON form.

@@ -23,6 +23,7 @@ __all__ = [
     "ClusterError",
     "Setting",
     "advertised_beside_inner",
+    "as_cluster_error",
     "beside",
     "broker_properties",
     "has_data_dir",
@@ -68,6 +69,17 @@ def beside(error: BaseException | None) -> Iterator[None]:
         if error is None:
             raise
         error.add_note(str(stop_error))
+
+
+@contextlib.contextmanager
+def as_cluster_error(what: str) -> Iterator[None]:
+    """Raise the ControlError of a call as a ClusterError."""
+    try:
+        yield
+    except ClusterError:
+        raise
+    except TidelogError as error:
+        raise ClusterError(f"{what}: {error}") from error
 
 
 def properties_of(

@@ -16,6 +16,7 @@ from tidelog.embedded.cluster_settings import (
     READY_WORDS,
     ClusterError,
     Setting,
+    as_cluster_error,
     beside,
     has_data_dir,
     properties_of,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import IO, Any, Self
 
+    from tidelog.control.blocking import Topics
     from tidelog.control.brokers import Brokers
     from tidelog.embedded.pipe import Pipe
 
@@ -261,19 +263,29 @@ class RunningCluster:
             if stream is not None:
                 stream.close()
 
-    def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, Setting] | None = None
-    ) -> None:
-        """Create a topic and wait until clients can use it; ClusterError if the broker refuses."""
-        from tidelog.embedded.simple_client import create_topic
+    @property
+    def topics(self) -> Topics:
+        """The topics: create, delete."""
+        from tidelog.control.blocking import Topics
 
-        create_topic(self.bootstrap_servers, name, partitions, properties_of(configs, {}))
+        return Topics(self.ask)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        config: Mapping[str, Setting] | None = None,
+    ) -> None:
+        """Create a topic as `topics.create` does; ClusterError if the brokers refuse."""
+        with as_cluster_error(f"topic {name}"):
+            known = properties_of(config, {})
+            self.topics.create(name, partitions, replication_factor, known)
 
     def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
-        """Delete a topic; ClusterError if the broker refuses."""
-        from tidelog.embedded.simple_client import delete_topic
-
-        delete_topic(self.bootstrap_servers, name, missing_ok=missing_ok)
+        """Delete a topic as `topics.delete` does; ClusterError if the brokers refuse."""
+        with as_cluster_error(f"topic {name}"):
+            self.topics.delete(name, missing_ok=missing_ok)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,0 +1,82 @@
+"""Topics by control calls: created and deleted, with the errors of Kafka."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import tidelog
+from support.clusters import image_of, run
+from tidelog.control import blocking, handles
+from tidelog.control.errors import ControlError
+
+
+def test_both_kinds_of_handles_have_the_same_methods() -> None:
+    """`Cluster` and `RunningCluster` differ in `await` alone."""
+    for name in handles.__all__:
+        theirs, ours = vars(getattr(handles, name)), vars(getattr(blocking, name))
+        methods = [one for one, value in theirs.items() if inspect.isfunction(value)]
+        assert methods == [one for one, value in ours.items() if inspect.isfunction(value)]
+        for method in methods:
+            assert inspect.signature(theirs[method]) == inspect.signature(ours[method])
+            assert not inspect.iscoroutinefunction(ours[method])
+    groups = ("topics", "create_topic", "delete_topic", "ask")
+    for name in groups:
+        found = [vars(one)[name] for one in (tidelog.Cluster, tidelog.RunningCluster)]
+        functions: list[Any] = [getattr(one, "fget", one) for one in found]
+        assert inspect.signature(functions[0]) == inspect.signature(functions[1])
+
+
+def test_a_created_topic_is_served_by_all_brokers_at_once() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3) as cluster:
+            await cluster.create_topic("t", partitions=6, config={"retention.ms": 1000})
+            for node in cluster.brokers:
+                topic = image_of(node).topics["t"]
+                assert [len(each.replicas) for each in topic.partitions] == [3] * 6
+                assert image_of(node).topic_config("t") == {"retention.ms": "1000"}
+            await cluster.topics.create("one", replication_factor=1, config={"preallocate": False})
+            with pytest.raises(tidelog.ClusterError, match="Topic 't' already exists"):
+                await cluster.create_topic("t")
+            await cluster.delete_topic("t")
+            assert all("t" not in image_of(node).topics for node in cluster.brokers)
+            await cluster.delete_topic("t", missing_ok=True)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "status"),
+    [
+        ({"name": "t", "partitions": 0}, "partitions", 400),
+        ({"name": "t", "partitions": 2**31}, "partitions", 400),
+        ({"name": "t", "partitions": "2"}, "partitions", 400),
+        ({"name": "t", "replication_factor": 4}, "replication_factor", 400),
+        ({"name": "t", "replication_factor": 2**15}, "replication_factor", 400),
+        ({"name": "a/b"}, "name", 400),
+        ({"name": "t", "config": {"retention.mz": 1}}, "config", 400),
+        ({"name": "t", "config": {"retention.ms": None}}, "config.retention.ms", 400),
+        ({"name": "t", "factor": 1}, "factor", 400),
+        ({}, "name", 400),
+    ],
+)
+def test_a_refused_topic_names_the_field(
+    arguments: dict[str, Any], field: str, status: int, cluster: tidelog.RunningCluster
+) -> None:
+    with pytest.raises(ControlError) as raised:
+        cluster.ask("topics.create", arguments)
+    assert (raised.value.field, raised.value.status) == (field, status)
+
+
+def test_an_unknown_topic_is_not_deleted(cluster: tidelog.RunningCluster) -> None:
+    with pytest.raises(ControlError, match="does not host this topic") as raised:
+        cluster.topics.delete("none")
+    assert (raised.value.field, raised.value.status) == ("name", 404)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Any:
+    with tidelog.run() as running:
+        yield running
