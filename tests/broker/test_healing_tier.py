@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+import types
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from damage.directory import SEGMENTS, create, flip, server_on
+from sim.disk import SimDisk
 from support.clusters import run, until
+from support.logs import append, open_log
+from support.remote import remote_segment
 from support.txn_client import Nodes, TxnProducer
+from tidelog.healing.remote_copies import RemoteCopies
+from tidelog_storage.remote.api import RemoteResourceNotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
 
@@ -40,3 +49,36 @@ def test_a_local_and_a_remote_copy_repair_each_other(tmp_path: Path) -> None:
             await server.stop()
 
     run(test)
+
+
+def test_a_repair_that_is_dropped_with_its_loop_awaits_nothing() -> None:
+    files = SimDisk("repair").files()
+    log = open_log(files)
+    append(log)
+    runtime = SimpleNamespace(files=files, executor=SimpleNamespace(run=_never))
+    pools = SimpleNamespace(reader=SimpleNamespace(run=_at_once))
+    metadata = SimpleNamespace(segments=lambda _partition: [])
+    tier = SimpleNamespace(metadata=metadata, pools=pools, storage=EmptyStore())
+    remote: Any = RemoteCopies(tier, None, runtime=runtime, folder="repair", bytes_per_second=1)
+    segment = remote_segment()
+    repair = remote._replace_by(SimpleNamespace(log=log), None, segment, memoryview(b""))
+    repair.send(None)
+    assert inspect.getcoroutinestate(repair) == inspect.CORO_SUSPENDED
+    repair.close()  # as Python does with what nothing refers to; RuntimeError if it awaits again
+    assert inspect.getcoroutinestate(repair) == inspect.CORO_CLOSED
+
+
+class EmptyStore:
+    """A remote store without objects."""
+
+    def fetch_index(self, *_: object) -> None:
+        raise RemoteResourceNotFound("it is not there")
+
+
+async def _at_once(function: Any, *args: object) -> Any:
+    return function(*args)
+
+
+@types.coroutine
+def _never(*_: object) -> Generator[None, None, None]:
+    yield

@@ -239,9 +239,14 @@ class RemoteCopies:
             content = SegmentContent(records, known, epochs_of(log, segment))
             options = SegmentOptions.of(log.config)
             made = await run(rebuild, files, self._folder, segment, content, options)
-            return await self._replace(tiered, segment, made)
-        finally:
+            is_whole = await self._replace(tiered, segment, made)
+        except GeneratorExit:  # the loop is gone: nothing can be awaited
+            raise
+        except BaseException:
             await run(clean, files, self._folder)
+            raise
+        await run(clean, files, self._folder)
+        return is_whole
 
     async def _before(
         self, partition: Partition, segment: RemoteSegment
