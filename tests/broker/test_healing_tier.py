@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from damage.directory import SEGMENTS, create, flip, server_on
-from sim.disk import SimDisk
 from support.clusters import run, until
 from support.logs import append, open_log
 from support.remote import remote_segment
 from support.txn_client import Nodes, TxnProducer
 from tidelog.healing.remote_copies import RemoteCopies
+from tidelog.simulation.disk import SimDisk
 from tidelog_storage.remote.api import RemoteResourceNotFound
 
 if TYPE_CHECKING:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sim.careless import run_careless
+from sim.cluster.header_rot import has_header_rot
 from sim.cluster.tier_habits import has_tier
 from sim.cluster.transactions_habits import has_transactions
 from sim.cluster.transactions_steps import Case, play
 from sim.cluster.transactions_zombies import tell
 from sim.cluster.work.seeds import work_of
 from sim.cuts import run_cuts
+from sim.failed_directory import run_failed_directory
 from sim.faults import Fault
 from sim.folder_lives import run_folder_lives
 from sim.half_fenced import run_half_fenced
@@ -30,6 +33,7 @@ from sim.mutants import (
     healing,
     remote,
     storage,
+    strangers,
     transactions,
     work,
 )
@@ -140,9 +144,12 @@ GROUNDS = (
     Ground("dead branches", tier_mutants.BRANCHES, _play(_branches)),
     Ground("cuts", storage.CUTS, _play(run_cuts)),
     Ground("folder lives", folders.LIVES, _play(run_folder_lives)),
+    Ground("header rot", healing.HEADERS, _random(BROKERS), has_header_rot),
     Ground("scrubs", healing.MUTANTS, _play(run_scrubs)),
     Ground("lost voter", folders.VOTERS, _play(run_lost_voter)),
+    Ground("failed directory", cluster.DIRECTORIES, _play(run_failed_directory)),
     Ground("half fenced", cluster.HALF_FENCED, _play(run_half_fenced)),
+    Ground("careless administrators", strangers.CARELESS, _play(run_careless)),
     Ground("slow disk", cluster.SLOW_DISK, _play(lambda _seed: fail_over()), _is_first),
     Ground("damaged files", files.PLAYED, _damaged_file, _is_first),
     Ground("late writes", LATE_WRITES, _late_write, lambda seed: seed < 2),

@@ -190,11 +190,11 @@ class Stage:
             return None
         return response.responses[0].partition_responses[0]
 
-    def produce_request(self, *values: str, acks: int) -> ProduceRequest:
-        """One batch of version 12 or below."""
+    def produce_request(self, *values: str, acks: int, index: int = 0) -> ProduceRequest:
+        """One batch of version 12 or below, for a partition."""
         now_ms = START_MS + int(self.loop.time() * 1000)
         records = build_batch([Record(n, now_ms, None, v.encode()) for n, v in enumerate(values)])
-        partition = ProduceRequest.PartitionProduceData(index=0, records=records)
+        partition = ProduceRequest.PartitionProduceData(index=index, records=records)
         topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[partition])
         return ProduceRequest(acks=acks, timeout_ms=60_000, topic_data=[topic])
 

@@ -76,7 +76,6 @@ FOUND_AT = {
     "the-store-before-the-metadata": 9,
     "unfinished-segments-are-read": 12,
     # work of a part of the seeds
-    "adopt-a-log-by-its-name": 236,
     "append-time-of-the-producer": 41,
     "elect-past-the-in-sync": 42,
     "instances-are-not-loaded": 34,
@@ -106,6 +105,7 @@ FOUND_AT = {
     "lower-the-recovery-point-after-the-cut": 133,
     "truncate-oldest-first": 21,
     # folder lives
+    "adopt-a-log-by-its-name": 7,
     "adopt-logs-without-an-id": 12,
     "begin-lost-logs-anew": 10,
     "believe-every-name": 0,
@@ -120,6 +120,12 @@ FOUND_AT = {
     # half fenced
     "a-half-fenced-life-goes-on": 0,
     "a-new-controller-settles-nothing": 1,
+    # failed directory
+    "members-keep-their-other-directories": 2,
+    # careless administrators
+    "an-unregistered-broker-goes-on": 0,
+    "answers-are-as-long-as-they-are": 1,
+    "unregister-the-only-broker": 1,
     # lost voter
     "format-by-itself": 0,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.cluster.work.seeds import FIRST, KINDS, SHARES, work_of
+from sim.run import run_seed
 
 
 def test_a_part_of_the_seeds_has_each_kind() -> None:
@@ -10,3 +11,9 @@ def test_a_part_of_the_seeds_has_each_kind() -> None:
     assert {kind for kinds in drawn for kind in kinds} == {*KINDS, *SHARES}
     assert not any(drawn[:FIRST])
     assert len([kinds for kinds in drawn if kinds]) < 100
+
+
+def test_topics_that_come_while_a_run_lasts_are_moved() -> None:
+    verdict = run_seed(1042, brokers=2)
+    assert verdict.failure is None
+    assert verdict.counts["reassignments of new topics"] > 3

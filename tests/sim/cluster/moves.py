@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sim.cluster.admin import LATER, AdminClient
 from sim.cluster.client import PAUSE_S
 from sim.cluster.groups import OFFSETS_TOPIC
-from sim.cluster.promises import Placement, Replicas
 from sim.history import require
 from sim.wire import Lost
 from tidelog.simulation.machines import host_of
@@ -26,6 +25,7 @@ from tidelog_protocol.messages.cluster_admin import (
 
 if TYPE_CHECKING:
     from sim.cluster.client import Key
+    from sim.cluster.promises import Placement, Replicas
     from sim.cluster.world import ClusterWorld
     from tidelog.cluster.metadata.image import PartitionImage
 
@@ -57,10 +57,9 @@ class Movable(NamedTuple):
 class Mover(AdminClient):
     """Moves replicas about."""
 
-    def __init__(self, world: ClusterWorld, moves: int) -> None:
-        super().__init__(world, "mover")
+    def __init__(self, world: ClusterWorld, moves: int, name: str = "mover") -> None:
+        super().__init__(world, name)
         self.moves = moves
-        self._lock = asyncio.Lock()
 
     async def run(self) -> None:
         """Now here, now there."""
@@ -69,15 +68,18 @@ class Mover(AdminClient):
             movable = self.movable()
             if not movable:
                 continue
-            chosen = self.rng.choice(movable)
-            if self.rng.random() < 0.2:
-                await self.elect(chosen)
-                continue
-            target = self._target(chosen)
-            if self.rng.random() < 0.4 and chosen.state.leader > 0:
-                await self._held_up(chosen, target)
-            else:
-                await self.move(chosen, target)
+            await self.act(self.rng.choice(movable))
+
+    async def act(self, chosen: Movable) -> None:
+        """Have its preferred replica lead, or move it; now and then, think again."""
+        if self.rng.random() < 0.2:
+            await self.elect(chosen)
+            return
+        target = self._target(chosen)
+        if self.rng.random() < 0.4 and chosen.state.leader > 0:
+            await self._held_up(chosen, target)
+        else:
+            await self.move(chosen, target)
 
     async def _held_up(self, chosen: Movable, target: list[int]) -> None:
         """Those that are to come do not reach the leader: time to look, and to think again."""
@@ -104,14 +106,18 @@ class Mover(AdminClient):
     def movable(self) -> list[Movable]:
         """Partitions of topics that stay."""
         image = self.world.machines.image()
-        names = [topic.name for topic in self.world.base_topics] + [OFFSETS_TOPIC]
-        names += self.world.transactions.movable_topics() + self.world.tier.movable_topics()
+        names = self.names()
         return [
             Movable(name, (topic.topic_id, state.partition), state)
             for name in names
             if image is not None and (topic := image.topics.get(name)) is not None
             for state in topic.partitions
         ]
+
+    def names(self) -> list[str]:
+        """Of those topics."""
+        names = [topic.name for topic in self.world.base_topics] + [OFFSETS_TOPIC]
+        return names + self.world.transactions.movable_topics() + self.world.tier.movable_topics()
 
     def hosts(self) -> list[int]:
         """Brokers that may get replicas: those that are registered."""
@@ -135,7 +141,7 @@ class Mover(AdminClient):
 
     async def move(self, chosen: Movable, target: list[int]) -> bool:
         """Ask for these replicas; whether they will come to be."""
-        async with self._lock:
+        async with self.world.promises.moving:
             if not set(target) <= set(self.hosts()):
                 return False  # one of them has been taken away meanwhile
             placement = self._placement(chosen)
@@ -160,13 +166,16 @@ class Mover(AdminClient):
         """Whether the topic, or a broker it was to be on, may have gone while we asked."""
         if error is ErrorCode.INVALID_REPLICA_ASSIGNMENT:
             return not wanted <= set(self.hosts())
+        return self._is_gone(error, chosen)
+
+    def _is_gone(self, error: ErrorCode, chosen: Movable) -> bool:
         topic = self.world.history.topic(chosen.key[0])
-        is_gone = topic is not None and topic.state != "exists"
-        return error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and is_gone
+        is_deleted = topic is not None and topic.state != "exists"
+        return error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and is_deleted
 
     async def cancel(self, chosen: Movable) -> None:
         """Back to where it was, if it still moves."""
-        async with self._lock:
+        async with self.world.promises.moving:
             placement = self._placement(chosen)
             adding, removing = chosen.state.adding_replicas, chosen.state.removing_replicas
             back = chosen.replicas - set(adding)
@@ -182,16 +191,15 @@ class Mover(AdminClient):
                     ErrorCode.NONE,
                     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,  # it would take an unclean election
-                ),
+                )
+                or self._is_gone(error, chosen),
                 f"cancellation of the move of {chosen.name}: {error.name}",
             )
             if error is ErrorCode.NONE:
                 self.world.history.count("reassignments cancelled")
 
     def _placement(self, chosen: Movable) -> Placement:
-        return self.world.promises.placements.setdefault(
-            chosen.key, Placement(frozenset(chosen.state.replicas))
-        )
+        return self.world.promises.placement(chosen.name, chosen.key, chosen.replicas)
 
     async def _ask(self, chosen: Movable, target: list[int] | None) -> tuple[ErrorCode, bool]:
         partition = Asked.ReassignablePartition(partition_index=chosen.key[1], replicas=target)

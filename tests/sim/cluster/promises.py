@@ -6,6 +6,7 @@ Some hold at once, most only when the cluster has had time (`unkept`).
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from sim.cluster.tier_habits import FOLDERS
@@ -30,7 +31,8 @@ WHOLE_BYTES = 43  # of a partition.metadata
 class Placement:
     """The replicas one partition may end up with."""
 
-    def __init__(self, start: Replicas) -> None:
+    def __init__(self, name: str, start: Replicas) -> None:
+        self.name = name  # of the topic
         self.allowed = {start}
         self.in_doubt: set[Replicas] = set()  # asked for, lost, and perhaps done late
 
@@ -44,9 +46,19 @@ class Promises:
 
     def __init__(self, machines: Machines, history: History) -> None:
         self.machines, self.history = machines, history
+        self.moving = asyncio.Lock()  # one move at a time
         self.placements: dict[Key, Placement] = {}
         self.unregistered: set[int] = set()
         self._deleted: dict[PartitionHistory, int] = {}  # to log starts
+
+    def placement(self, name: str, key: Key, start: Replicas) -> Placement:
+        """Of a partition; a request that was lost may reach a later topic of the name."""
+        if key not in self.placements:
+            placement = self.placements[key] = Placement(name, start)
+            for other, earlier in self.placements.items():
+                if (earlier.name, other[1]) == (name, key[1]):
+                    placement.in_doubt |= earlier.in_doubt
+        return self.placements[key]
 
     def records_deleted(self, partition: PartitionHistory, offset: int) -> None:
         """Everybody who lives has dropped the records below this offset."""

@@ -46,14 +46,17 @@ CLUSTER_MUTANTS: dict[str, Planting] = {
 }
 TIER_MUTANTS: dict[str, Planting] = tier.CLUSTER  # to be found by seeds that have a remote tier
 _PLAYED: tuple[Mapping[str, Planting], ...] = (  # chance seldom meets these
+    cluster.DIRECTORIES,
     cluster.HALF_FENCED,
     cluster.SLOW_DISK,
     files.PLAYED,
     folders.LIVES,
     folders.VOTERS,
+    healing.HEADERS,
     healing.MUTANTS,
     remote.MUTANTS,
     storage.CUTS,
+    strangers.CARELESS,
     tier.BRANCHES,
     transactions.TOLD_MUTANTS,
     work.MUTANTS,

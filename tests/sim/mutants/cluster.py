@@ -12,6 +12,7 @@ from tidelog.cluster.metadata.durable import DurableEnd
 from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.quorum.core import QuorumCore
 from tidelog.coordinators.groups.shard import GroupShard
+from tidelog.disk_watch import DiskWatch
 from tidelog.replication import internal_topics, replica_fetcher
 from tidelog.replication import partition as partition_module
 from tidelog.replication.assigned_logs import AssignedLogs
@@ -288,6 +289,16 @@ def a_half_fenced_life_goes_on(patch: Patch) -> None:
     patch(controller_brokers, "_end_of_life", end_of_life)
 
 
+def members_keep_their_other_directories(patch: Patch) -> None:
+    """A cluster member goes on without a failed directory, as a lone broker does."""
+    original = DiskWatch.__init__
+
+    def init(self: DiskWatch, *args: Any, **named: Any) -> None:
+        original(self, *args, **named | {"is_member": False})
+
+    patch(DiskWatch, "__init__", init)
+
+
 MUTANTS = {
     "begin-where-the-deleted-ended": begin_where_the_deleted_ended,
     "believe-every-checksum": believe_every_checksum,
@@ -319,4 +330,5 @@ HALF_FENCED = {
     "a-half-fenced-life-goes-on": a_half_fenced_life_goes_on,
     "a-new-controller-settles-nothing": a_new_controller_settles_nothing,
 }
+DIRECTORIES = {"members-keep-their-other-directories": members_keep_their_other_directories}
 SLOW_DISK = {"epochs-are-synced-on-the-loop": epochs_are_synced_on_the_loop}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog import foundation, server
+from tidelog.replication import assigned_logs
 from tidelog.replication.assigned_logs import AssignedLogs
 from tidelog.replication.lost_logs import LostLogs
 from tidelog_storage import directory, folders
@@ -67,6 +68,24 @@ def adopt_logs_without_an_id(patch: Patch) -> None:
     patch(_Loader, "topic_id", lambda self: topic_id(self) or _AnyId(16))
 
 
+def adopt_a_log_by_its_name(patch: Patch) -> None:
+    """A log that is found at the start is the topic's of its name, whichever topic that is now."""
+    is_assigned, opened = assigned_logs._is_assigned, AssignedLogs.open
+
+    def is_named(image: Any, key: Any, _topic_id: bytes, node_id: int) -> bool:
+        topic = image.topics.get(key.topic)
+        return topic is not None and is_assigned(image, key, topic.topic_id, node_id)
+
+    def open_any(self: Any, key: Any, topic_id: bytes, *rest: Any) -> Any:
+        log = self._logs.get(key)
+        if log is not None:
+            log.topic_id = topic_id
+        return opened(self, key, topic_id, *rest)
+
+    patch(assigned_logs, "_is_assigned", is_named)
+    patch(AssignedLogs, "open", open_any)
+
+
 def believe_every_name(patch: Patch) -> None:
     """Every folder whose name ends in a number is a log."""
 
@@ -95,6 +114,7 @@ def format_by_itself(patch: Patch) -> None:
 
 
 LIVES = {
+    "adopt-a-log-by-its-name": adopt_a_log_by_its_name,
     "adopt-logs-without-an-id": adopt_logs_without_an_id,
     "begin-lost-logs-anew": begin_lost_logs_anew,
     "believe-every-name": believe_every_name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.healing import healer, peer_copies
+from tidelog_protocol.batch import crc_is_valid
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_storage import log, scrub, scrub_repair
 from tidelog_storage.reader import Reader
@@ -67,6 +68,15 @@ def serve_the_damage(patch: Patch) -> None:
     patch(Reader, "_before_damage", lambda _self, _offset, upper_bound: upper_bound)
 
 
+def headers_are_not_compared(patch: Patch) -> None:
+    """A batch whose checksum is right is right, wherever it lies and whatever came before it."""
+
+    def bad_batch(_extent: Any, header: Any, batch: Any, _next_offset: int) -> str:
+        return "" if crc_is_valid(batch, header) else "a bad checksum"
+
+    patch(scrub, "bad_batch", bad_batch)
+
+
 MUTANTS = {
     "repair-above-the-high-watermark": repair_above_the_high_watermark,
     "pass-a-bad-checksum": pass_a_bad_checksum,
@@ -75,3 +85,4 @@ MUTANTS = {
     "take-any-copy": take_any_copy,
     "serve-the-damage": serve_the_damage,
 }
+HEADERS = {"headers-are-not-compared": headers_are_not_compared}

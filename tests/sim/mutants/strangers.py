@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.controller import brokers as controller_brokers
+from tidelog.cluster.controller.partitions import Changes
 from tidelog.cluster.controller.sessions import Sessions
+from tidelog.cluster.lifecycle import BrokerLifecycle
 from tidelog.cluster.metadata import log as metadata_log
 from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.metadata.quorum_state import QuorumStateError, read_quorum_state
 from tidelog.cluster.quorum.core import QuorumCore
 from tidelog.replication.partition import Partition
+from tidelog_protocol import fitting
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.metadata_records import UnregisterBrokerRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +98,29 @@ def rotten_vote_is_no_vote(patch: Patch) -> None:
     patch(metadata_log, "read_quorum_state", read)
 
 
+def an_unregistered_broker_goes_on(patch: Patch) -> None:
+    """A broker that the cluster knows no more sends its heartbeats as before."""
+    follow_the_image_of_another_life(patch)
+    patch(BrokerLifecycle, "_end_here", lambda _self: None)
+
+
+def unregister_the_only_broker(patch: Patch) -> None:
+    """An administrator may unregister any broker."""
+
+    def unregister_broker(image: Any, config: Any, node_id: int) -> Any:
+        changes = Changes(image, config, leaving=node_id)
+        changes.without(node_id)
+        epoch = image.brokers[node_id].epoch
+        return [*changes.records, UnregisterBrokerRecord(broker_id=node_id, broker_epoch=epoch)]
+
+    patch(controller_brokers, "unregister_broker", unregister_broker)
+
+
+def answers_are_as_long_as_they_are(patch: Patch) -> None:
+    """An answer that its fields cannot hold is not cut: nothing is sent."""
+    patch(fitting, "fit", lambda _message: True)
+
+
 MUTANTS = {
     "known-directory-overrides-a-session": known_directory_overrides_a_session,
     "no-sessions-after-an-election": no_sessions_after_an_election,
@@ -101,4 +128,9 @@ MUTANTS = {
     "believe-a-claimed-replica-epoch": believe_a_claimed_replica_epoch,
     "believe-any-quorum-epoch": believe_any_quorum_epoch,
     "rotten-vote-is-no-vote": rotten_vote_is_no_vote,
+}
+CARELESS = {
+    "an-unregistered-broker-goes-on": an_unregistered_broker_goes_on,
+    "answers-are-as-long-as-they-are": answers_are_as_long_as_they_are,
+    "unregister-the-only-broker": unregister_the_only_broker,
 }

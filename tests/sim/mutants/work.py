@@ -12,8 +12,6 @@ from tidelog.api import produce
 from tidelog.cluster.controller.changes import Election, PartitionDraft
 from tidelog.coordinators.groups import shard
 from tidelog.coordinators.groups.group import Group
-from tidelog.replication import assigned_logs
-from tidelog.replication.assigned_logs import AssignedLogs
 from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
 from tidelog.replication.partition import Partition
 from tidelog_storage import retention, validator
@@ -117,24 +115,6 @@ def tombstones_delete_nothing(patch: Patch) -> None:
     patch(rewriting, "record_spans", record_spans)
 
 
-def adopt_a_log_by_its_name(patch: Patch) -> None:
-    """A log that is found at the start is the topic's of its name, whichever topic that is now."""
-    is_assigned, opened = assigned_logs._is_assigned, AssignedLogs.open
-
-    def is_named(image: Any, key: Any, _topic_id: bytes, node_id: int) -> bool:
-        topic = image.topics.get(key.topic)
-        return topic is not None and is_assigned(image, key, topic.topic_id, node_id)
-
-    def open_any(self: Any, key: Any, topic_id: bytes, *rest: Any) -> Any:
-        log = self._logs.get(key)
-        if log is not None:
-            log.topic_id = topic_id
-        return opened(self, key, topic_id, *rest)
-
-    patch(assigned_logs, "_is_assigned", is_named)
-    patch(AssignedLogs, "open", open_any)
-
-
 def twins_go_on(patch: Patch) -> None:
     """A process that another one has replaced stays in the group (KIP-345 fences it)."""
     heartbeat, validate_commit = Group.heartbeat, Group.validate_commit
@@ -187,7 +167,6 @@ BY_KIND: dict[str, Plantings] = {
         "sessions-forget-nothing": sessions_forget_nothing,
         "sessions-stay-where-they-began": sessions_stay_where_they_began,
     },
-    "names used again": {"adopt-a-log-by-its-name": adopt_a_log_by_its_name},
     "retention": {
         "one-segment-too-many": one_segment_too_many,
         "retention-ahead-of-time": retention_ahead_of_time,

@@ -12,7 +12,10 @@ KINDS = (
     "retention",
     "unclean elections",
 )
-SHARES = {"static members": ("members by instance", 0.08)}
+SHARES = {
+    "new topics that move": ("moves beside others", 0.08),
+    "static members": ("members by instance", 0.08),
+}
 """Kinds with a share of all seeds of their own, and the stream (no later seed of old bugs)."""
 SEEDS_WITH_IT = 0.3
 CHANCE_OF_A_KIND = 0.4

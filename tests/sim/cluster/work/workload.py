@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cluster.work.append_time import AppendTime
 from sim.cluster.work.keyed import Compaction
+from sim.cluster.work.moves import Moves
 from sim.cluster.work.names import Names
 from sim.cluster.work.retention import Retention
 from sim.cluster.work.seeds import work_of
@@ -26,6 +27,7 @@ PARTS: Mapping[str, type[Part]] = {
     "compacted topic": Compaction,
     "fetch sessions": Sessions,
     "names used again": Names,
+    "new topics that move": Moves,
     "retention": Retention,
     "static members": StaticMembers,
     "unclean elections": Elections,
