@@ -43,16 +43,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
-    """Choose the sample before the tests are mixed. Then put long tests first: at the end, one core
-    would wait for the other."""
+    """Choose the sample from what `-m` and `-k` leave: the first case as the module lists them,
+    however the tests are mixed. Then put long tests first: at the end, one core would wait for the
+    other."""
+    listed = {item: place for place, item in enumerate(items)}
+    yield
     if config.getoption("--sample"):
         first: dict[str, pytest.Item] = {}
-        for item in items:
+        for item in sorted(items, key=listed.__getitem__):
             first.setdefault(item.nodeid.partition("[")[0], item)
         chosen = {*first.values()}
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = first.values()
-    yield
+        items[:] = [item for item in items if item in chosen]
     items.sort(key=lambda item: "slow" not in item.keywords)
 
 

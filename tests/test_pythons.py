@@ -1,13 +1,41 @@
-"""What a run on further Pythons says of those it could not run on."""
+"""Which cases a sample takes; what a run on further Pythons says of those it could not run on."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 import pythons
 
-if TYPE_CHECKING:
-    import pytest
+
+class Case:
+    """What the sample knows of a test."""
+
+    def __init__(self, nodeid: str) -> None:
+        self.nodeid = nodeid
+        self.keywords: tuple[str, ...] = ()
+
+
+def test_a_sample_has_the_first_case_that_the_filters_leave(pytestconfig: pytest.Config) -> None:
+    conftest = pytestconfig.pluginmanager.get_plugin(str(Path(__file__).parent / "conftest.py"))
+    assert conftest is not None
+    left_out: list[Case] = []
+    config = SimpleNamespace(
+        getoption=lambda name: name == "--sample",
+        hook=SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items)),
+    )
+    nightly, first, second = (Case(f"test_a.py::test_x[{n}]") for n in range(3))
+    alone = Case("test_a.py::test_y")
+    items = [nightly, first, second, alone]
+    sampling = conftest.pytest_collection_modifyitems(config, items)
+    next(sampling)
+    items[:] = [second, alone, first]  # `-m "not nightly"`, and the tests are mixed
+    with pytest.raises(StopIteration):
+        next(sampling)
+    assert items == [alone, first]
+    assert left_out == [second]
 
 
 def test_what_was_not_checked_is_said(
