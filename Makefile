@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 200
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n 6 --dist loadgroup
 # Hundreds of processes import the same modules: compile each once.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -21,7 +21,7 @@ setup: .venv/.ready
 demo: setup
 	$(BIN)/tidelog demo
 
-# Four at a time on two cores: a third of what they take is waiting for timers and disks.
+# Six at a time on two cores: half of what they take is waiting for timers, disks and other processes.
 test: setup programs
 	$(PYTEST)
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 pytest_plugins = ("support.processes", "support.remote_places")
 
+TESTS_OF_A_MODULE = 3  # in a sample
+
 settings.register_profile(
     "same",
     derandomize=True,
@@ -31,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample",
         action="store_true",
-        help="the first case of each parametrized test, and few examples of each property",
+        help="the first case of the first tests of each module, and few examples of each property",
     )
 
 
@@ -43,19 +45,26 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
-    """Choose the sample from what `-m` and `-k` leave: the first case as the module lists them,
-    however the tests are mixed. Then put long tests first: at the end, one core would wait for the
-    other."""
+    """Choose the sample from what `-m` and `-k` leave, however the tests are mixed. Then put long
+    tests first: at the end, one core would wait for the other."""
     listed = {item: place for place, item in enumerate(items)}
     yield
     if config.getoption("--sample"):
-        first: dict[str, pytest.Item] = {}
-        for item in sorted(items, key=listed.__getitem__):
-            first.setdefault(item.nodeid.partition("[")[0], item)
-        chosen = {*first.values()}
+        chosen = {*sample(sorted(items, key=listed.__getitem__))}
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
     items.sort(key=lambda item: "slow" not in item.keywords)
+
+
+def sample(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """The first case of the first tests of each module."""
+    tests: dict[str, set[str]] = {}
+    for item in items:
+        test, _, _ = item.nodeid.partition("[")
+        seen = tests.setdefault(test.partition("::")[0], set())
+        if test not in seen and len(seen) < TESTS_OF_A_MODULE:
+            seen.add(test)
+            yield item
 
 
 def pytest_collection_finish() -> None:

@@ -18,7 +18,7 @@ class Case:
         self.keywords: tuple[str, ...] = ()
 
 
-def test_a_sample_has_the_first_case_that_the_filters_leave(pytestconfig: pytest.Config) -> None:
+def test_a_sample_has_the_first_cases_that_the_filters_leave(pytestconfig: pytest.Config) -> None:
     conftest = pytestconfig.pluginmanager.get_plugin(str(Path(__file__).parent / "conftest.py"))
     assert conftest is not None
     left_out: list[Case] = []
@@ -27,15 +27,16 @@ def test_a_sample_has_the_first_case_that_the_filters_leave(pytestconfig: pytest
         hook=SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items)),
     )
     nightly, first, second = (Case(f"test_a.py::test_x[{n}]") for n in range(3))
-    alone = Case("test_a.py::test_y")
-    items = [nightly, first, second, alone]
+    others = [Case(f"test_a.py::test_{n}") for n in range(3)]
+    elsewhere = Case("test_b.py::test_x")
+    items = [nightly, first, second, *others, elsewhere]
     sampling = conftest.pytest_collection_modifyitems(config, items)
     next(sampling)
-    items[:] = [second, alone, first]  # `-m "not nightly"`, and the tests are mixed
+    items[:] = [elsewhere, *others, second, first]  # `-m "not nightly"`, and the tests are mixed
     with pytest.raises(StopIteration):
         next(sampling)
-    assert items == [alone, first]
-    assert left_out == [second]
+    assert items == [elsewhere, others[0], others[1], first]
+    assert left_out == [others[2], second]
 
 
 def test_what_was_not_checked_is_said(

@@ -33,6 +33,18 @@ PYTHON_CLIENTS = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process runs all tests of the shared JVM: its start and its first calls are dear."""
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        is_java = "java" in item.fixturenames or (
+            hasattr(item, "callspec") and item.callspec.params.get("client") == "java"
+        )
+        if is_java and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("java"))
+
+
 def broker_kinds() -> list[str]:
     """The brokers this run tests."""
     chosen = os.environ.get("TIDELOG_COMPAT_BROKER", "tidelog")

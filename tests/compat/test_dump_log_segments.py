@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat.jvm import Jvm, require_jars
 from support.compaction import clean, end_transaction, open_compacted, put
 from support.logs import NOW, append, config, open_log
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.os_files import OsFileSystem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from compat.jvm import Jvm
 
 pytestmark = [pytest.mark.reference, pytest.mark.timeout(400)]
 
@@ -37,14 +37,6 @@ BATCH = re.compile(
 )
 SETTINGS = config(internal_segment_bytes=20_000, index_interval_bytes=1000)
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-
-
-@pytest.fixture(scope="module")
-def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
-    require_jars()
-    process = Jvm(tmp_path_factory.mktemp("jvm") / "jvm.log")
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +70,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def dump(jvm: Jvm, folder: Path, suffixes: list[str], *options: str) -> str:
+def dump(java: Jvm, folder: Path, suffixes: list[str], *options: str) -> str:
     files = sorted(str(path) for path in folder.iterdir() if path.suffix in suffixes)
-    result = jvm.tool(DUMP, "--files", ",".join(files), *options)
+    result = java.tool(DUMP, "--files", ",".join(files), *options)
     assert result.exit == 0, result.err
     # Between two segments given in one call it always finds "-1 is followed by": not a gap.
     lines = result.out.splitlines()
@@ -89,10 +81,10 @@ def dump(jvm: Jvm, folder: Path, suffixes: list[str], *options: str) -> str:
     return result.out
 
 
-def test_records_batch_by_batch(jvm: Jvm, folder: Path) -> None:
+def test_records_batch_by_batch(java: Jvm, folder: Path) -> None:
     shown = []
     for path in sorted(folder.glob("*.log")):
-        result = jvm.tool(DUMP, "--files", str(path), "--deep-iteration", "--print-data-log")
+        result = java.tool(DUMP, "--files", str(path), "--deep-iteration", "--print-data-log")
         assert result.exit == 0, result.err
         batches = [line for line in result.out.splitlines() if line.startswith("baseOffset")]
         matches = [BATCH.match(line) for line in batches]
@@ -122,18 +114,18 @@ def test_records_batch_by_batch(jvm: Jvm, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--index-sanity-check", "--verify-index-only"])
-def test_indexes_are_sane(jvm: Jvm, folder: Path, option: str) -> None:
-    out = dump(jvm, folder, [".index", ".timeindex"], option)
+def test_indexes_are_sane(java: Jvm, folder: Path, option: str) -> None:
+    out = dump(java, folder, [".index", ".timeindex"], option)
     count = len(list(folder.glob("*.log")))
     assert count > 2
     if option == "--index-sanity-check":
         assert out.count("passed sanity check") == 2 * count
 
 
-def test_index_entries(jvm: Jvm, folder: Path) -> None:
+def test_index_entries(java: Jvm, folder: Path) -> None:
     """Without an option the tool compares each entry with the batch it points at."""
     log = open_log(OsFileSystem(), folder, SETTINGS)
-    out = dump(jvm, folder, [".index"])
+    out = dump(java, folder, [".index"])
     expected = [
         f"offset: {segment.base_offset + offset} position: {position}"
         for segment in log.segments
@@ -142,7 +134,7 @@ def test_index_entries(jvm: Jvm, folder: Path) -> None:
         )
     ]
     assert [line for line in out.splitlines() if line.startswith("offset:")] == expected
-    out = dump(jvm, folder, [".timeindex"])
+    out = dump(java, folder, [".timeindex"])
     expected = [
         f"timestamp: {timestamp} offset: {segment.base_offset + offset}"
         for segment in log.segments
@@ -154,9 +146,9 @@ def test_index_entries(jvm: Jvm, folder: Path) -> None:
     log.release()
 
 
-def test_transactions_and_snapshots(jvm: Jvm, folder: Path) -> None:
+def test_transactions_and_snapshots(java: Jvm, folder: Path) -> None:
     log = open_log(OsFileSystem(), folder, SETTINGS, high_watermark=1 << 40)
-    out = dump(jvm, folder, [".txnindex"])
+    out = dump(java, folder, [".txnindex"])
     entries = [entry for segment in log.segments for entry in segment.transaction_index.entries]
     assert len(entries) == 15
     assert [line for line in out.splitlines() if line.startswith("version")] == [
@@ -164,7 +156,7 @@ def test_transactions_and_snapshots(jvm: Jvm, folder: Path) -> None:
         f" {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
         for entry in entries
     ]
-    out = dump(jvm, folder, [".snapshot"])
+    out = dump(java, folder, [".snapshot"])
     producers = Counter(re.findall(r"^producerId: (\d+)", out, re.MULTILINE))
     snapshots = len(list(folder.glob("*.snapshot")))
     assert producers == {"5": snapshots, "9": snapshots}
@@ -173,7 +165,7 @@ def test_transactions_and_snapshots(jvm: Jvm, folder: Path) -> None:
     log.release()
 
 
-def test_compacted_segments(jvm: Jvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compacted_segments(java: Jvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gaps, delete horizons, empty batches, markers without records, batches of fewer records."""
     monkeypatch.chdir(tmp_path)
     files = OsFileSystem()
@@ -196,7 +188,7 @@ def test_compacted_segments(jvm: Jvm, tmp_path: Path, monkeypatch: pytest.Monkey
         put(log, (b"last", b""))
     log.close()
     folder = tmp_path / "data" / "t-0"
-    out = dump(jvm, folder, [".log"], "--deep-iteration", "--print-data-log")
+    out = dump(java, folder, [".log"], "--deep-iteration", "--print-data-log")
     shown = [line for line in out.splitlines() if line.startswith("baseOffset")]
     assert any(" deleteHorizonMs: OptionalLong[" in line for line in shown)
     assert any(" count: 0 " in line for line in shown)
@@ -204,5 +196,5 @@ def test_compacted_segments(jvm: Jvm, tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(shown) == len(headers) < 150
     assert out.count("\n| offset: ") == sum(header.records_count for header in headers)
     for suffix in (".index", ".timeindex"):
-        dump(jvm, folder, [suffix])
-    assert "passed sanity check" in dump(jvm, folder, [".index"], "--index-sanity-check")
+        dump(java, folder, [suffix])
+    assert "passed sanity check" in dump(java, folder, [".index"], "--index-sanity-check")

@@ -12,7 +12,6 @@ import pytest
 
 from compat.brokers import Tidelog
 from compat.eventually import eventually
-from compat.jvm import Jvm, require_jars
 from support.logs import NOW, open_log
 from support.remote_vectors import PARTITION, metadata_of, segment_of, started, table, update_of
 from tidelog_protocol.primitives import uuid_to_str
@@ -36,10 +35,11 @@ from tidelog_storage.remote.metadata_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from compat.brokers import Broker
+    from compat.jvm import Jvm
 
 pytestmark = [pytest.mark.reference, pytest.mark.timeout(400)]
 
@@ -54,14 +54,6 @@ PRINTED = [
     for facts, out in GOLDEN.values()
     if "print" in facts
 ]
-
-
-@pytest.fixture(scope="module")
-def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
-    require_jars()
-    process = Jvm(tmp_path_factory.mktemp("jvm") / "jvm.log")
-    yield process
-    process.close()
 
 
 def random_id(chance: random.Random) -> UUID:
@@ -111,11 +103,11 @@ def random_event(chance: random.Random) -> MetadataEvent:
     )
 
 
-def test_kafka_reads_our_bytes_and_writes_the_same(jvm: Jvm) -> None:
+def test_kafka_reads_our_bytes_and_writes_the_same(java: Jvm) -> None:
     chance = random.Random(0)
     events = [random_event(chance) for _ in range(300)]
     values = [encode(event).hex() for event in events]
-    answer = jvm.call("remote_metadata_read", values=values)
+    answer = java.call("remote_metadata_read", values=values)
     assert answer["values"] == values
     for event, text in zip(events, answer["texts"], strict=True):
         assert (
@@ -126,24 +118,24 @@ def test_kafka_reads_our_bytes_and_writes_the_same(jvm: Jvm) -> None:
         assert event.state.name in text
 
 
-def test_kafka_writes_the_golden_bytes(jvm: Jvm) -> None:
+def test_kafka_writes_the_golden_bytes(java: Jvm) -> None:
     """And refuses the bytes that are said to be unreadable, as we do."""
     hexes = [out["hex"] for facts, out in GOLDEN.values() if "segment" in facts.get("kind", "")]
     assert len(hexes) == 8
-    assert jvm.call("remote_metadata_read", values=hexes)["values"] == hexes
-    texts = jvm.call("remote_metadata_read", values=[value.hex() for _, value in PRINTED])["texts"]
+    assert java.call("remote_metadata_read", values=hexes)["values"] == hexes
+    texts = java.call("remote_metadata_read", values=[value.hex() for _, value in PRINTED])["texts"]
     assert texts == [text for text, _ in PRINTED]
     unreadable = [facts["hex"] for facts, out in GOLDEN.values() if "error" in out]
     assert len(unreadable) == 5
-    assert jvm.call("remote_metadata_read", values=unreadable)["values"] == [None] * 5
+    assert java.call("remote_metadata_read", values=unreadable)["values"] == [None] * 5
 
 
-def test_events_go_to_the_partitions_kafka_has_them_in(jvm: Jvm) -> None:
+def test_events_go_to_the_partitions_kafka_has_them_in(java: Jvm) -> None:
     chance = random.Random(1)
     asked = [(random_id(chance), chance.choice([0, 1, 9, 70_000])) for _ in range(300)]
     of = [(uuid_to_str(topic_id.bytes), partition) for topic_id, partition in asked]
     for count in (1, 3, 50, 1000):
-        found = jvm.call("remote_metadata_partitions", of=of, count=count)["partitions"]
+        found = java.call("remote_metadata_partitions", of=of, count=count)["partitions"]
         assert found == [metadata_partition(*each, count) for each in asked]
 
 
@@ -159,7 +151,7 @@ def random_segment(chance: random.Random, name: str, end: int = 30) -> RemoteSeg
     return segment_of({"id": name, "start": start, "end": last, "epochs": epochs})
 
 
-def test_kafka_judges_lineages_alike(jvm: Jvm) -> None:
+def test_kafka_judges_lineages_alike(java: Jvm) -> None:
     chance = random.Random(2)
     cases = []
     for number in range(3000):
@@ -173,7 +165,7 @@ def test_kafka_judges_lineages_alike(jvm: Jvm) -> None:
                 del cut[0]
             segment = segment_of({"start": start, "end": last, "epochs": cut or [[0, start]]})
         cases.append((segment, epochs, chance.randint(20, 40)))
-    found = jvm.call(
+    found = java.call(
         "remote_metadata_lineage",
         cases=[
             {"segment": encode(started(segment)).hex(), "epochs": epochs, "log_end": log_end}
@@ -185,7 +177,7 @@ def test_kafka_judges_lineages_alike(jvm: Jvm) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_kafkas_cache_finds_nothing_that_ours_does_not(jvm: Jvm, seed: int) -> None:
+def test_kafkas_cache_finds_nothing_that_ours_does_not(java: Jvm, seed: int) -> None:
     """Its answers differ where one segment covers another; ours then reaches as far or further."""
     chance = random.Random(seed)
     segments = [random_segment(chance, f"s{number}") for number in range(12)]
@@ -198,7 +190,7 @@ def test_kafkas_cache_finds_nothing_that_ours_does_not(jvm: Jvm, seed: int) -> N
     for event in events:
         metadata.apply(event)
     asked = [(epoch, offset) for epoch in range(8) for offset in range(32)]
-    answer = jvm.call(
+    answer = java.call(
         "remote_metadata_cache",
         events=[encode(event).hex() for event in events],
         asked=asked,
@@ -219,7 +211,7 @@ def test_kafkas_cache_finds_nothing_that_ours_does_not(jvm: Jvm, seed: int) -> N
     assert any(answer["found"])
 
 
-def test_kafkas_cache_agrees_where_nothing_overlaps(jvm: Jvm) -> None:
+def test_kafkas_cache_agrees_where_nothing_overlaps(java: Jvm) -> None:
     chance = random.Random(9)
     segments = []
     start = epoch = 0
@@ -238,7 +230,7 @@ def test_kafkas_cache_agrees_where_nothing_overlaps(jvm: Jvm) -> None:
     asked = [(each, offset) for each in range(epoch + 2) for offset in range(start + 2)]
     events = [started(segment) for segment in segments]
     updates = [update_of(segment, FINISHED) for segment in segments]
-    answer = jvm.call(
+    answer = java.call(
         "remote_metadata_cache",
         events=[encode(event).hex() for event in [*events, *updates]],
         asked=asked,
@@ -255,14 +247,14 @@ def test_kafkas_cache_agrees_where_nothing_overlaps(jvm: Jvm) -> None:
 # ---- tools ---------------------------------------------------------------------------------------
 
 
-def test_dump_log_segments_prints_our_log_of_events(jvm: Jvm, tmp_path: Path) -> None:
+def test_dump_log_segments_prints_our_log_of_events(java: Jvm, tmp_path: Path) -> None:
     log = open_log(OsFileSystem(), tmp_path / "__remote_log_metadata-0")
     for _, value in PRINTED:
         data = build_batch([Record(0, NOW, None, value)])
         log.append_as_leader(memoryview(bytearray(data)), leader_epoch=0, now_ms=NOW)
     log.flush()
     path = str(tmp_path / "__remote_log_metadata-0" / f"{0:020d}.log")
-    result = jvm.tool("DumpLogSegments", "--remote-log-metadata-decoder", "--files", path)
+    result = java.tool("DumpLogSegments", "--remote-log-metadata-decoder", "--files", path)
     assert result.exit == 0, result
     printed = [line for line in result.out.splitlines() if "payload:" in line]
     assert [line.partition("payload: ")[2] for line in printed] == [text for text, _ in PRINTED]

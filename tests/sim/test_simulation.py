@@ -12,6 +12,7 @@ from sim.faults import FAULTS, draw_plan
 from sim.grounds import flushes_cut_short
 from sim.mutants import planted
 from sim.run import run_seed, shrink
+from support.processes import under_another_hash_seed
 from tidelog.simulation.disk import NAMES_APART
 from tidelog.simulation.timeline import Event, lines
 
@@ -43,18 +44,9 @@ def test_a_seed_gives_the_same_run_twice() -> None:
 
 
 def test_a_seed_gives_the_same_run_under_every_hash_seed() -> None:
-    program = "import sys; from sim.run import run_seed\nfor s in 3, 9: print(run_seed(s).trace)"
-    traces = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(TESTS)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("0", "1", "77")
-    }
-    assert len(traces) == 1
+    program = "from sim.run import run_seed\nfor seed in 3, 9: print(run_seed(seed).trace)"
+    elsewhere = under_another_hash_seed(program).split()
+    assert elsewhere == [run_seed(seed).trace for seed in (3, 9)]
 
 
 def test_a_failing_plan_is_made_shorter() -> None:
@@ -126,13 +118,13 @@ def test_a_timeline_puts_what_repeats_into_one_line() -> None:
 
 def test_the_command_line_sums_up() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sim", "--seeds", "4", "--brokers", "1", "--processes", "2"],
+        [sys.executable, "-m", "sim", "--seeds", "2", "--brokers", "1", "--processes", "1"],
         cwd=TESTS,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 seeds" in done.stdout
+    assert "2 seeds" in done.stdout
     assert "virtual hours" in done.stdout
     assert "faults:" in done.stdout

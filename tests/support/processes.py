@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 import pytest
@@ -55,6 +56,19 @@ def ended(process: subprocess.Popen[str], text: str | None = None) -> tuple[int,
     """Write to its input, close that, wait for its end; exit code and what it printed."""
     out, err = process.communicate(text, timeout=END_S_MAX)
     return process.returncode, out, err
+
+
+def under_another_hash_seed(program: str) -> str:
+    """Run it with tests/ on the path and sets in another order than here; what it prints."""
+    here = os.environ.get("PYTHONHASHSEED")
+    environment = {
+        "PYTHONHASHSEED": "77" if here != "77" else "0",
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
 
 
 @pytest.fixture

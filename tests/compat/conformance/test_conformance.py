@@ -78,7 +78,7 @@ def test_answers_as_kafka_did(api: str, tidelog: Broker, recorded: dict[str, Tra
 
 
 @pytest.mark.reference
-@pytest.mark.slow
+@pytest.mark.nightly  # the recording changes with its cases alone
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("api", APIS)
 def test_the_recording_is_what_kafka_answers(
