@@ -372,7 +372,7 @@ TO_BLOCKING = {
     r'^"""(?:.|\n)*?"""': BLOCKING,
     r"\basync (?=def\b)": "",
     r"\bawait ": "",
-    r"\bfrom asyncio import sleep\b": "from time import sleep",
+    "from asyncio import sleep": "from time import sleep",
 }
 
 

@@ -54,11 +54,12 @@ from tidelog_storage.directory import LogDirectoryError
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig
     from tidelog.metrics.prometheus import PrometheusEndpoint
+    from tidelog.network.connection import Connection
     from tidelog.network.dispatch import Handler
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_fetcher import ReplicaFetcher
@@ -147,6 +148,11 @@ class BrokerServer:
         """Its parts that answer clients; only after `start`."""
         assert self._parts is not None, "start() comes first"
         return self._parts
+
+    @property
+    def connections(self) -> Iterable[Connection]:
+        """The open connections of clients and followers."""
+        return tuple(self._connections.live)
 
     @property
     def tier(self) -> RemoteTier | None:

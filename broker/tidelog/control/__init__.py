@@ -7,6 +7,9 @@ cluster.py  what the calls on a cluster act on
 broker.py   what the calls on one broker act on
 brokers.py  calls: describe, stop, kill, start and add brokers
 topics.py   calls: create and delete topics
+state.py    calls: read the state; its values
+waiting.py  the limit of `wait_for`, and the last state in words
+broker_state.py  reads the state of one broker
 requests.py performs a request of Kafka's protocol by a broker's handlers
 table.py    all calls; performs one
 wire.py     calls between processes, as lines of JSON

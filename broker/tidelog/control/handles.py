@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Ask", "Topics"]
+    from tidelog.control.state import ClusterState
+
+__all__ = ["Ask", "Topics", "View"]
 
 Value = str | int | float | bool
 
@@ -54,3 +57,47 @@ class Topics:
     async def delete(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete a topic, and wait until no running broker knows it."""
         await self._ask("topics.delete", {"name": name, "missing_ok": missing_ok})
+
+
+class View:
+    """What a cluster looks like now."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def state(
+        self, *, topics: Sequence[str] | None = None, internal: bool = False
+    ) -> ClusterState:
+        """Return the state of topics, groups, transactions and running brokers.
+
+        `topics` limits it to topics of these names. Kafka's own topics are left out unless they are
+        named or `internal` is True.
+        """
+        names = None if topics is None else list(topics)
+        state: ClusterState = await self._ask(
+            "cluster.state", {"topics": names, "internal": internal}
+        )
+        return state
+
+    async def wait_for(
+        self,
+        is_so: Callable[[ClusterState], object],
+        *,
+        timeout_s: float = 30.0,
+        topics: Sequence[str] | None = None,
+        internal: bool = False,
+    ) -> ClusterState:
+        """Read the state again and again until `is_so` returns something true; return that state.
+
+        A LookupError of `is_so`, as for a topic that is not there yet, counts as not yet.
+        ControlError after the limit of time; it shows the last state.
+        """
+        from tidelog.control.waiting import Deadline  # noqa: PLC0415 - it imports asyncio
+
+        deadline = Deadline(timeout_s)
+        while True:
+            state = await self.state(topics=topics, internal=internal)
+            pause_s = deadline.pause_s(state, is_so)
+            if pause_s is None:
+                return state
+            await sleep(pause_s)

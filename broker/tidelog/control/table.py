@@ -11,7 +11,7 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control import brokers, topics
+from tidelog.control import brokers, state, topics
 from tidelog.control.errors import MISSING, ControlError
 from tidelog.control.values import from_json
 
@@ -26,7 +26,9 @@ __all__ = ["CALLS", "find", "perform"]
 
 log = logging.getLogger("tidelog.control")
 
-CALLS: dict[str, Call] = {call.name: call for group in (brokers, topics) for call in group.CALLS}
+CALLS: dict[str, Call] = {
+    call.name: call for group in (brokers, state, topics) for call in group.CALLS
+}
 
 
 def find(name: str, scope: str) -> Call:

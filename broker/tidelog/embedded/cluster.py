@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.cluster import ClusterControl
     from tidelog.control.handles import Topics
+    from tidelog.control.state import ClusterState
     from tidelog.embedded.nodes import Node
     from tidelog.seams import Runtime
 
@@ -309,6 +310,29 @@ class Cluster:
         from tidelog.control.handles import Topics
 
         return Topics(self.ask)
+
+    async def state(
+        self, *, topics: Sequence[str] | None = None, internal: bool = False
+    ) -> ClusterState:
+        """Return the state of topics, groups, transactions and running brokers, as
+        `View.state`."""
+        from tidelog.control.handles import View
+
+        return await View(self.ask).state(topics=topics, internal=internal)
+
+    async def wait_for(
+        self,
+        is_so: Callable[[ClusterState], object],
+        *,
+        timeout_s: float = 30.0,
+        topics: Sequence[str] | None = None,
+        internal: bool = False,
+    ) -> ClusterState:
+        """Wait until the state is so, as `View.wait_for`; ControlError shows the last one."""
+        from tidelog.control.handles import View
+
+        view = View(self.ask)
+        return await view.wait_for(is_so, timeout_s=timeout_s, topics=topics, internal=internal)
 
     async def create_topic(
         self,

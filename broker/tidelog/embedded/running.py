@@ -24,12 +24,13 @@ from tidelog.embedded.cluster_settings import (
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import IO, Any, Self
 
     from tidelog.control.blocking import Topics
     from tidelog.control.brokers import Brokers
+    from tidelog.control.state import ClusterState
     from tidelog.embedded.pipe import Pipe
 
 __all__ = ["RunningBroker", "RunningCluster"]
@@ -269,6 +270,27 @@ class RunningCluster:
         from tidelog.control.blocking import Topics
 
         return Topics(self.ask)
+
+    def state(self, *, topics: Sequence[str] | None = None, internal: bool = False) -> ClusterState:
+        """Return the state of topics, groups, transactions and running brokers, as
+        `View.state`."""
+        from tidelog.control.blocking import View
+
+        return View(self.ask).state(topics=topics, internal=internal)
+
+    def wait_for(
+        self,
+        is_so: Callable[[ClusterState], object],
+        *,
+        timeout_s: float = 30.0,
+        topics: Sequence[str] | None = None,
+        internal: bool = False,
+    ) -> ClusterState:
+        """Wait until the state is so, as `View.wait_for`; ControlError shows the last one."""
+        from tidelog.control.blocking import View
+
+        view = View(self.ask)
+        return view.wait_for(is_so, timeout_s=timeout_s, topics=topics, internal=internal)
 
     def create_topic(
         self,

@@ -235,6 +235,10 @@ class Connection(asyncio.BufferedProtocol):
         """Return whether the client waits for a response: such a connection is not idle."""
         return bool(self._slots)
 
+    def unanswered(self) -> list[int]:
+        """Return the API keys of the requests that wait for a response, in their order."""
+        return [context.api_key for context in self._slots]
+
     def _park(self, context: RequestContext, size: int) -> None:
         """Keep the slot of a parked request; its bytes count until it is answered."""
         context.parked = size

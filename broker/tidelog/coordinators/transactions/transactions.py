@@ -95,6 +95,11 @@ class Transactions:
         return self._coordinator
 
     @property
+    def coordinator_in_use(self) -> TransactionCoordinator | None:
+        """The coordinator, None before its first use."""
+        return self._coordinator
+
+    @property
     def writer(self) -> MarkerWriter:
         """The writer of markers to partitions led here."""
         if self._writer is None:
