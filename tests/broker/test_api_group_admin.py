@@ -87,7 +87,9 @@ def test_list(broker: GroupBroker, version: int) -> None:
         (["empty"], ["consumer", "classic"], {"simple"}),
     ],
 )
-def test_list_filters(broker: GroupBroker, states, types, names) -> None:
+def test_list_filters(
+    broker: GroupBroker, states: list[str], types: list[str], names: set[str]
+) -> None:
     answer = broker.ask(ListGroupsRequest(states_filter=states, types_filter=types), 5)
     assert {each.group_id for each in answer.groups} == names
 

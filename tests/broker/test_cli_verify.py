@@ -11,6 +11,7 @@ from damage.directory import build, server_on
 from tidelog.__main__ import main
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -54,7 +55,11 @@ def test_a_whole_directory_is_whole(data: Path, capsys: pytest.CaptureFixture[st
     ],
 )
 def test_a_damage_is_named(
-    data: Path, capsys: pytest.CaptureFixture[str], number: int, damage, words: str
+    data: Path,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
+    damage: Callable[[Path], object],
+    words: str,
 ) -> None:
     damage(sorted((data / "t-0").glob("*.log"))[number])
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}

@@ -115,6 +115,6 @@ def test_tombstones_and_old_versions() -> None:
         (group_tombstone("g")[0], b"\x00\x03\x00"),
     ],
 )
-def test_corrupt_records_are_protocol_errors(key, value) -> None:
+def test_corrupt_records_are_protocol_errors(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(ProtocolError):
         decode(key, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -280,7 +281,7 @@ def test_protocol_is_the_one_most_members_want_of_those_all_support() -> None:
         ({"member_id": "who", "instance": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_joins_that_do_not_fit_are_refused(more, error) -> None:
+def test_joins_that_do_not_fit_are_refused(more: dict[str, Any], error: ErrorCode) -> None:
     harness = Harness()
     harness.stabilise("a")
     harness.join("b", **more)
@@ -416,5 +417,7 @@ def test_a_heartbeat_only_moves_a_deadline() -> None:
         (b"\x00\x00\x00\x00\x00\x01\x00\x01\xff", None),
     ],
 )
-def test_subscriptions_are_read_as_far_as_every_version_goes(metadata, topics) -> None:
+def test_subscriptions_are_read_as_far_as_every_version_goes(
+    metadata: bytes, topics: set[str] | None
+) -> None:
     assert subscribed_topics(metadata) == topics

@@ -76,7 +76,7 @@ def vote(
     return VoteRequest(cluster_id=cluster_id, voter_id=voter_id, topics=topics)
 
 
-def test_refusals() -> None:
+def test_requests_of_another_cluster_or_malformed_get_kafkas_error() -> None:
     async def story(world: QuorumWorld) -> None:
         await world.start()
         leader = await world.elected()
@@ -112,7 +112,7 @@ def test_refusals() -> None:
     simulate(story)
 
 
-def test_a_failed_node_gives_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_node_whose_log_failed_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
     async def story(world: QuorumWorld) -> None:
         await world.start()
         node = await world.elected()
@@ -195,7 +195,7 @@ def test_a_fetch_waits_for_records_or_for_the_high_watermark() -> None:
     simulate(story)
 
 
-def test_divergence_is_reported() -> None:
+def test_diverging_fetch_gets_the_end_of_the_common_epoch() -> None:
     async def story(world: QuorumWorld) -> None:
         await world.start()
         leader = await world.elected()
@@ -255,7 +255,7 @@ def test_snapshots_are_read_in_pieces() -> None:
     simulate(story)
 
 
-def test_who_is_where_the_log_starts_with_another_history_gets_the_snapshot() -> None:
+def test_follower_at_the_log_start_with_an_older_epoch_gets_the_snapshot() -> None:
     """A simulated cluster found it (3 brokers, seed 3116 of its day): a leader came back with
     records that it had not committed, up to the very offset where the new leader's log starts by
     now. Its epoch is older than all in that log, which seemed to go on from it."""
@@ -293,7 +293,7 @@ def test_who_is_where_the_log_starts_with_another_history_gets_the_snapshot() ->
     simulate(story)
 
 
-def test_describe_quorum() -> None:
+def test_describe_quorum_shows_voters_observers_and_their_last_fetch() -> None:
     async def story(world: QuorumWorld) -> None:
         await world.start()
         leader = await world.elected()

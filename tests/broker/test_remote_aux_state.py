@@ -69,7 +69,7 @@ def fetch(tier: Tier) -> AuxState:
     return asyncio.run(test())
 
 
-def test_epochs_are_those_up_to_the_segments_end() -> None:
+def test_aux_state_has_the_epochs_up_to_the_segments_end() -> None:
     tier = Tier()
     state = fetch(tier)
     assert state.next_offset == 100
@@ -81,7 +81,7 @@ def test_epochs_are_those_up_to_the_segments_end() -> None:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_trouble_is_told_and_counted(trouble: str) -> None:
+def test_failure_to_build_aux_state_is_raised_and_counted(trouble: str) -> None:
     tier = Tier()
     expected: type[Exception] = RemoteStorageError
     if trouble == "unknown":

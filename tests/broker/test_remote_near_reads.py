@@ -122,7 +122,7 @@ async def test_bytes_that_are_cut_short_are_a_threads_error() -> None:
     [RemoteStorageError("bad"), RetriableRemoteStorageError("away"), ValueError("of a plug-in")],
 )
 @simulated
-async def test_a_store_that_fails_in_the_middle(error):
+async def test_a_store_that_fails_in_the_middle(error: Exception) -> None:
     world = a_world()
     first = await world.read(0, 700)
     world.store.error = error

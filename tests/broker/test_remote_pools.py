@@ -49,7 +49,7 @@ def call(pool: Pool, name: str) -> asyncio.Task[Any]:
     return asyncio.ensure_future(pool.run(str, name))
 
 
-def test_a_pool_runs_so_many_at_a_time_in_the_order_they_came() -> None:
+def test_pool_runs_at_most_its_size_in_order_of_arrival() -> None:
     async def test() -> None:
         executor = HeldExecutor()
         pool = Pool(executor, 2)
@@ -72,7 +72,7 @@ def test_a_pool_runs_so_many_at_a_time_in_the_order_they_came() -> None:
     asyncio.run(test())
 
 
-def test_a_pool_grows_at_once_and_shrinks_as_calls_end() -> None:
+def test_pool_grows_at_once_and_shrinks_as_calls_end() -> None:
     async def test() -> None:
         executor = HeldExecutor()
         pool = Pool(executor, 1)
@@ -98,7 +98,7 @@ def test_a_pool_grows_at_once_and_shrinks_as_calls_end() -> None:
     asyncio.run(test())
 
 
-def test_a_full_pool_refuses() -> None:
+def test_full_pool_refuses_a_call() -> None:
     async def test() -> None:
         executor = HeldExecutor()
         pool = Pool(executor, 1, pending_max=1)
@@ -115,7 +115,7 @@ def test_a_full_pool_refuses() -> None:
     asyncio.run(test())
 
 
-def test_who_gives_up_leaves_its_place_taken_until_the_call_returns() -> None:
+def test_abandoned_call_keeps_its_place_until_it_returns() -> None:
     async def test() -> None:
         executor = HeldExecutor()
         pool = Pool(executor, 1)
@@ -137,7 +137,7 @@ def test_who_gives_up_leaves_its_place_taken_until_the_call_returns() -> None:
     asyncio.run(test())
 
 
-def test_a_place_granted_to_who_is_cancelled_goes_to_the_next() -> None:
+def test_place_granted_to_a_cancelled_call_goes_to_the_next() -> None:
     async def test() -> None:
         executor = HeldExecutor()
         pool = Pool(executor, 1)
@@ -160,7 +160,7 @@ def test_a_place_granted_to_who_is_cancelled_goes_to_the_next() -> None:
     asyncio.run(test())
 
 
-def test_closing_waits_for_no_call_that_hangs() -> None:
+def test_close_does_not_wait_for_a_hanging_call() -> None:
     gate = threading.Event()
 
     async def test() -> None:
@@ -182,7 +182,7 @@ def test_closing_waits_for_no_call_that_hangs() -> None:
 # -- quotas ----------------------------------------------------------------------------------------
 
 
-def test_a_quota_is_over_the_time_since_its_oldest_window() -> None:
+def test_quota_rate_counts_from_the_oldest_window() -> None:
     quota = RateQuota(100)
     assert quota.throttle_s(50.0) == 0
     quota.record(100, 50.0)
@@ -197,7 +197,7 @@ def test_a_quota_is_over_the_time_since_its_oldest_window() -> None:
     assert quota.rate(61.0) == 0  # eleven windows later nothing counts
 
 
-def test_a_quota_tells_how_long_who_came_late_had_to_wait() -> None:
+def test_quota_measures_how_long_calls_are_throttled() -> None:
     quota = RateQuota(100)
     assert not quota.is_exceeded(0)
     assert quota.throttle_times_ms(0) == (0.0, 0.0)
@@ -221,7 +221,7 @@ def test_a_quota_tells_how_long_who_came_late_had_to_wait() -> None:
     }
 
 
-def test_a_quota_can_be_changed_and_nearly_unlimited() -> None:
+def test_quota_can_be_changed_and_nearly_unlimited() -> None:
     quota = RateQuota(2**63 - 1)
     quota.record(2**40, 1.0)
     assert quota.throttle_s(1.0) == 0
@@ -231,7 +231,7 @@ def test_a_quota_can_be_changed_and_nearly_unlimited() -> None:
 
 @settings(derandomize=True, max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5000)), max_size=40))
-def test_who_waits_for_its_turn_keeps_the_rate(steps: list[tuple[int, int]]) -> None:
+def test_calls_that_wait_while_throttled_keep_the_rate(steps: list[tuple[int, int]]) -> None:
     """As the copier does it: in steps of a second, while the quota says so."""
     quota, now = RateQuota(1000), 0.0
     total = 0

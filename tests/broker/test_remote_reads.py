@@ -191,7 +191,7 @@ async def test_metadata_that_is_not_ready_is_waited_for() -> None:
     "error", [RemoteStorageError("broken"), KeyError("a bug of a plug-in"), OSError("disk")]
 )
 @simulated
-async def test_what_does_not_heal_is_an_error_at_once(error):
+async def test_what_does_not_heal_is_an_error_at_once(error: Exception) -> None:
     world = ReadsWorld()
     world.store.error = error
     pending = await world.read(0)

@@ -84,7 +84,7 @@ class Work:
             self.at_once -= 1
 
 
-def test_work_is_woken_kept_apart_and_ended() -> None:
+def test_wakes_during_a_run_cause_one_more_run() -> None:
     async def test() -> None:
         work = Work()
         repeated = Repeated("work", work, Pace(3600, 3600, 3600, 0), runtime())
@@ -112,7 +112,7 @@ FAILURES = [RetriableRemoteStorageError("away"), RemoteStorageError("no"), KeyEr
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
-def test_after_a_failure_nothing_but_a_new_role_or_the_end_wakes_work(error: Exception) -> None:
+def test_after_a_failure_only_a_new_role_starts_the_next_run_early(error: Exception) -> None:
     """Else a store that fails is asked, and three events are written, at each roll."""
 
     async def test() -> None:
@@ -140,7 +140,7 @@ def test_after_a_failure_nothing_but_a_new_role_or_the_end_wakes_work(error: Exc
     run(test)
 
 
-def test_an_end_waits_for_the_run_and_a_cancellation_does_not() -> None:
+def test_end_waits_for_the_run_and_cancel_does_not() -> None:
     async def test() -> None:
         for how in ("end", "cancel"):
             work = Work()
@@ -158,7 +158,7 @@ def test_an_end_waits_for_the_run_and_a_cancellation_does_not() -> None:
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
-def test_what_failed_is_tried_again_by_itself(error: Exception) -> None:
+def test_failed_run_is_repeated_without_a_wake(error: Exception) -> None:
     """After the pause what may pass soon, after the interval anything else."""
 
     async def test() -> None:
@@ -180,7 +180,7 @@ def test_what_failed_is_tried_again_by_itself(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_a_roll_is_answered_at_once(tmp_path: Path, brokers: int) -> None:
+def test_rolled_segment_is_copied_at_once(tmp_path: Path, brokers: int) -> None:
     """With followers as soon as they have the segment: until then it is not committed."""
 
     async def test() -> None:
@@ -196,8 +196,8 @@ def test_a_roll_is_answered_at_once(tmp_path: Path, brokers: int) -> None:
     run(test)
 
 
-def test_a_store_that_refuses_is_not_asked_at_each_roll(tmp_path: Path) -> None:
-    """But by the next leader, at once."""
+def test_failing_store_is_not_called_at_each_roll(tmp_path: Path) -> None:
+    """The next leader calls it at once."""
 
     async def test() -> None:
         async with tiered_cluster(tmp_path, **NEVER) as it:
@@ -216,7 +216,7 @@ def test_a_store_that_refuses_is_not_asked_at_each_roll(tmp_path: Path) -> None:
     run(test)
 
 
-def test_what_an_open_transaction_may_undo_is_not_copied(tmp_path: Path) -> None:
+def test_records_above_the_last_stable_offset_are_not_copied(tmp_path: Path) -> None:
     async def test() -> None:
         async with tiered_cluster(tmp_path, **NEVER) as it:
             await it.create("a", 1, 1, **segmented(1))
@@ -303,7 +303,7 @@ def _by_ending(it: TieredCluster) -> dict[str, list[str]]:
     return names
 
 
-def test_gauges_tell_what_waits_and_what_is_there(tmp_path: Path) -> None:
+def test_gauges_count_segments_to_copy_copied_and_to_delete(tmp_path: Path) -> None:
     async def test() -> None:
         async with tiered_cluster(tmp_path) as it:
             it.faults.gate.clear()

@@ -16,6 +16,9 @@ from support.clusters import run
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from damage.cases import Case
+    from damage.directory import Truth
+
 CASES = [case for case in all_cases() if str(case) not in UNDETECTABLE]
 OF_THREE = [
     "whole disk, delete, clean",
@@ -34,7 +37,9 @@ def originals(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", CASES[::13], ids=str)
-def test_no_damaged_file_loses_anything_in_silence(originals, tmp_path, case):
+def test_no_damaged_file_loses_anything_in_silence(
+    originals: tuple[Path, Truth], tmp_path: Path, case: Case
+) -> None:
     folder, truth = originals
     outcome = asyncio.run(play(case, folder, tmp_path / "case", truth))
     if outcome is None:

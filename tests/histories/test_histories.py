@@ -79,7 +79,7 @@ def test_a_history_as_it_should_be() -> None:
         ([send("a", None, 0, UNKNOWN)], [poll(0, "a", 4), poll(0, ".", 6, client="d")], ["lost"]),
     ],
 )
-def test_records(sends, polls, wanted):
+def test_records(sends: list[Send], polls: list[Poll], wanted: list[str]) -> None:
     assert kinds(ClientHistory(sends=sends, polls=polls)) == wanted
 
 
@@ -157,7 +157,7 @@ def transaction(outcome: Outcome, at: float = 10) -> Transaction:
         (OK, [poll(0, "a", 5)], ["early read"]),
     ],
 )
-def test_transactions(outcome, polls, wanted):
+def test_transactions(outcome: Outcome, polls: list[Poll], wanted: list[str]) -> None:
     own = transaction(outcome)
     sends = [send("a", 0, 0, transaction=own), send("b", 0, 2, transaction=own, place=OTHER)]
     for each in polls:
@@ -188,7 +188,9 @@ def test_transactions_that_read_each_other() -> None:
         ((UNKNOWN, OK), "gg", []),
     ],
 )
-def test_a_group_consumes_a_record_in_one_transaction(outcomes, groups, wanted):
+def test_a_group_consumes_a_record_in_one_transaction(
+    outcomes: tuple[Outcome, Outcome], groups: str | tuple[str, str], wanted: list[str]
+) -> None:
     own = [Transaction(f"{number}", each, Span(9, 10)) for number, each in enumerate(outcomes)]
     polls = [
         poll(0, "a", 4, client=each.name, is_committed=True, transaction=each, group=group)
@@ -220,7 +222,7 @@ def listed(offset: int, epoch: int, at: float, *, is_end: bool = True) -> Listed
         ([listed(5, 2, 100), listed(4, 1, 102)], ["log end went back"]),  # after the last fault
     ],
 )
-def test_ends_and_starts(answers, wanted):
+def test_ends_and_starts(answers: list[Listed], wanted: list[str]) -> None:
     assert kinds(ClientHistory(listed=answers, quiet_since=50)) == wanted
 
 
@@ -236,7 +238,7 @@ def test_an_end_below_an_acknowledged_record() -> None:
 @pytest.mark.parametrize(
     ("offset", "wanted"), [(5, []), (6, []), (4, ["lost commit"]), (9, ["phantom commit"])]
 )
-def test_committed_offsets(offset, wanted):
+def test_committed_offsets(offset: int, wanted: list[str]) -> None:
     history = ClientHistory(
         commits=[
             Commit("c", "g", PLACE, 4, Span(0, 1), OK),
@@ -265,7 +267,9 @@ def test_two_leaders_in_an_epoch() -> None:
         ((6, 5, 7), (1, 2, 2), True, []),  # another leader has another clock
     ],
 )
-def test_append_times(times, epochs, steady, wanted):
+def test_append_times(
+    times: tuple[int, int, int], epochs: tuple[int, int, int], steady: bool, wanted: list[str]
+) -> None:
     stamps = tuple(map(Stamp, range(3), times, epochs))
     history = ClientHistory(
         sends=[send(v, at, at, appended_ms=times[at]) for at, v in enumerate("abc")],
@@ -300,7 +304,7 @@ RETURN = [member("join", "a", 0), member("join", "b", 4), member("sync", "b", 6)
         ([member("join", "c", 3.5), member("commit", "c", 8)], []),  # together with b
     ],
 )
-def test_a_process_that_was_replaced_is_fenced(calls, wanted):
+def test_a_process_that_was_replaced_is_fenced(calls: list[MemberCall], wanted: list[str]) -> None:
     assert kinds(ClientHistory(member_calls=[*RETURN, *calls])) == wanted
 
 
@@ -323,7 +327,7 @@ def test_an_assignment_stays_with_its_instance() -> None:
         (member("beat", "a", 4, error="REBALANCE_IN_PROGRESS"), []),
     ],
 )
-def test_a_steady_group_stays_as_it_is(call, wanted):
+def test_a_steady_group_stays_as_it_is(call: MemberCall, wanted: list[str]) -> None:
     calls = [member("beat", "a", 6), call]
     assert kinds(ClientHistory(member_calls=calls, steady={"g": 5})) == wanted
     assert kinds(ClientHistory(member_calls=calls)) == []

@@ -16,7 +16,7 @@ def table():
     return flights.event_table(flights.load_flights())
 
 
-def test_all_events_of_the_year_in_order(table):
+def test_all_events_of_the_year_in_order(table: pd.DataFrame) -> None:
     assert len(table) == 992_643
     assert table["event"].value_counts().to_dict() == {
         "scheduled": 336_776,
@@ -26,7 +26,7 @@ def test_all_events_of_the_year_in_order(table):
     assert table["time"].is_monotonic_increasing
 
 
-def test_known_answers(table):
+def test_known_answers(table: pd.DataFrame) -> None:
     figures = flights.carrier_figures(table)
     assert len(figures) == 16
     assert figures["departures"].sum() == 328_521
@@ -36,7 +36,7 @@ def test_known_answers(table):
     assert daily["departures"].sum() == 328_521
 
 
-def test_events_are_keyed_by_carrier_and_carry_their_own_time(table):
+def test_events_are_keyed_by_carrier_and_carry_their_own_time(table: pd.DataFrame) -> None:
     head = table.head(500)
     events = list(flights.events(head))
     assert len(events) == 500
@@ -49,7 +49,7 @@ def test_events_are_keyed_by_carrier_and_carry_their_own_time(table):
         assert value["delay"] == (None if pd.isna(row.delay) else row.delay)
 
 
-def test_the_sentinel_lies_beyond_the_last_window(table):
+def test_the_sentinel_lies_beyond_the_last_window(table: pd.DataFrame) -> None:
     last = flights.sentinel(table)
     assert last.timestamp_ms - int(table["time"].iloc[-1].timestamp() * 1000) == 2 * 86_400_000
     assert json.loads(last.value)["event"] == "end-of-replay"

@@ -9,6 +9,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pandas as pd
+
 pd = pytest.importorskip("pandas", reason="the demo extra is not installed")
 
 from tidelog_pipeline.report import Checks, plot  # noqa: E402
@@ -32,7 +34,7 @@ def test_equal_tables_in_any_order_pass() -> None:
         RIGHT.assign(carrier=["AA", "US"]),
     ],
 )
-def test_a_differing_value_or_row_fails(wrong):
+def test_a_differing_value_or_row_fails(wrong: pd.DataFrame) -> None:
     checks = Checks()
     checks.table("delays", wrong, RIGHT)
     assert [check.name for check in checks.failed] == ["delays"]

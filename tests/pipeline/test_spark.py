@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from support.spark import MARKS
 from tidelog_pipeline import flights, jobs
 from tidelog_pipeline.replay import replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = MARKS
 
@@ -56,7 +63,12 @@ def put(servers: str, topic: str, timestamps: list[int], key: bytes = b"k") -> d
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_sink_and_source_with_each_codec(topic, read, write, codec):
+def test_sink_and_source_with_each_codec(
+    topic: Callable[..., str],
+    read: Callable[..., DataFrame],
+    write: Callable[..., None],
+    codec: str,
+) -> None:
     name = topic()
     rows = [(f"k{n}", f"value {n} " + "x" * 200) for n in range(500)]
     write(name, rows, **{"kafka.compression.type": codec})
@@ -64,7 +76,12 @@ def test_sink_and_source_with_each_codec(topic, read, write, codec):
     assert sorted((row.key, row.value) for row in got) == sorted(rows)
 
 
-def test_headers_nulls_and_explicit_partitions(spark, topic, read, write):
+def test_headers_nulls_and_explicit_partitions(
+    spark: SparkSession,
+    topic: Callable[..., str],
+    read: Callable[..., DataFrame],
+    write: Callable[..., None],
+) -> None:
     name = topic()
     frame = spark.createDataFrame(
         [(None, None, 3), ("a", "1", 2)], "key string, value string, partition int"
@@ -81,7 +98,9 @@ def test_headers_nulls_and_explicit_partitions(spark, topic, read, write):
     assert all([(h.key, bytes(h.value)) for h in row.headers] == [("h", b"x")] for row in got)
 
 
-def test_offsets_by_json_earliest_latest_and_assign(tidelog_bootstrap, topic, read):
+def test_offsets_by_json_earliest_latest_and_assign(
+    tidelog_bootstrap: str, topic: Callable[..., str], read: Callable[..., DataFrame]
+) -> None:
     name = topic(1)
     put(tidelog_bootstrap, name, list(range(1000, 1100)))
     part = {
@@ -99,7 +118,9 @@ def test_offsets_by_json_earliest_latest_and_assign(tidelog_bootstrap, topic, re
     assert read(name, minPartitions="7").rdd.getNumPartitions() >= 7
 
 
-def test_by_timestamps(tidelog_bootstrap, topic, read):
+def test_by_timestamps(
+    tidelog_bootstrap: str, topic: Callable[..., str], read: Callable[..., DataFrame]
+) -> None:
     name = topic(1)
     put(tidelog_bootstrap, name, [1_000, 2_000, 3_000, 4_000])
     by_time = {"startingTimestamp": "1500", "endingTimestamp": "4000"}
@@ -110,7 +131,9 @@ def test_by_timestamps(tidelog_bootstrap, topic, read):
         read(name, startingTimestamp="5000").count()
 
 
-def test_deleted_records_fail_or_are_skipped_as_asked(tidelog_bootstrap, topic, read):
+def test_deleted_records_fail_or_are_skipped_as_asked(
+    tidelog_bootstrap: str, topic: Callable[..., str], read: Callable[..., DataFrame]
+) -> None:
     from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
     from aiokafka.structs import TopicPartition
 
@@ -131,7 +154,9 @@ def test_deleted_records_fail_or_are_skipped_as_asked(tidelog_bootstrap, topic, 
         read(name, startingOffsets=stale, failOnDataLoss="true").count()
 
 
-def test_a_stream_resumes_from_its_checkpoint(spark, tidelog_bootstrap, topic, tmp_path):
+def test_a_stream_resumes_from_its_checkpoint(
+    spark: SparkSession, tidelog_bootstrap: str, topic: Callable[..., str], tmp_path: Path
+) -> None:
     name = topic(2)
 
     def run() -> int:
@@ -160,7 +185,9 @@ def test_a_stream_resumes_from_its_checkpoint(spark, tidelog_bootstrap, topic, t
     assert got == list(range(100, 230))
 
 
-def test_the_demos_jobs_agree_with_pandas(spark, tidelog_bootstrap, topic, tmp_path):
+def test_the_demos_jobs_agree_with_pandas(
+    spark: SparkSession, tidelog_bootstrap: str, topic: Callable[..., str], tmp_path: Path
+) -> None:
     """The main job on the first weeks of the year, in two runs of the stream."""
     events_topic, results = topic(), topic()
     table = flights.event_table(flights.load_flights()).head(40_000)

@@ -13,7 +13,10 @@ from confluent_kafka import Producer
 from support.spark import MARKS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 pytestmark = MARKS
 
@@ -47,7 +50,9 @@ def numbers(frame) -> list[int]:
     return sorted(int(row.value) for row in frame.select("value").collect())
 
 
-def test_batches_and_streams_see_what_is_committed(spark, tidelog_bootstrap, topic, tmp_path):
+def test_batches_and_streams_see_what_is_committed(
+    spark: SparkSession, tidelog_bootstrap: str, topic: Callable[..., str], tmp_path: Path
+) -> None:
     name = topic(2)
     one = Transactions(tidelog_bootstrap, name, f"{name}-one")
     for start, commit in ((0, True), (100, False), (20, True), (120, False)):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.schema import version_range
+
+if TYPE_CHECKING:
+    from tidelog_protocol.apis import Api
 
 # As Kafka 4.4 lists them, the APIs that are here: key, lowest and highest version, first flexible.
 KAFKA_4_4 = """
@@ -79,7 +83,7 @@ def test_ranges_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize("api", API.values(), ids=lambda api: api.name)
-def test_an_apis_tables_have_its_versions(api) -> None:
+def test_an_apis_tables_have_its_versions(api: Api) -> None:
     for table in (api.request, api.response):
         assert api.key == table.API_KEY
         assert version_range(table.VERSIONS) == (api.min_version, api.max_version)

@@ -39,7 +39,7 @@ def batch_of(drawn):
 
 @settings(max_examples=200, derandomize=True, deadline=None)
 @given(records, st.data())
-def test_spans_equal_records(drawn, data):
+def test_spans_equal_records(drawn: list[Record], data: st.DataObject) -> None:
     header, payload = batch_of(drawn)
     spans = record_spans(payload, header.records_count)
     whole = list(iter_payload(header, payload))

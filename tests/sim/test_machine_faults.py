@@ -20,7 +20,7 @@ from sim.run import run_seed
         ),
     ],
 )
-def test_a_planted_bug_is_found(bug, seed, fault):
+def test_a_planted_bug_is_found(bug: str, seed: int, fault: ClusterFault) -> None:
     assert run_seed(seed, [fault], brokers=3).failure is None
     with planted(bug):
         failure = run_seed(seed, [fault], brokers=3).failure

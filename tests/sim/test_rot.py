@@ -56,7 +56,9 @@ def test_a_replica_refuses_until_it_has_read_again_what_was_the_reading(
         (3, [4], None, True),  # no voter
     ],
 )
-def test_faults_leave_a_majority_of_voters_without_rot(voters, away, rotten, keeps):
+def test_faults_leave_a_majority_of_voters_without_rot(
+    voters: int, away: list[int], rotten: int | None, keeps: bool
+) -> None:
     world = Mock(away=dict.fromkeys(away))
     world.machines.voters = voters
     world.metadata_rot.machine = None if rotten is None else Mock()

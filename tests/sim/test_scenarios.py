@@ -4,6 +4,7 @@ those of the remote tier included."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -14,6 +15,9 @@ from support.vectors import load_yaml
 from tidelog.tiered.reads import reader
 from tidelog_storage.remote.api import SegmentState
 from tidelog_storage.remote.lineage import part_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TESTS = Path(__file__).parent.parent
 VECTORS = {
@@ -41,7 +45,7 @@ def test_all_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_cluster_vector(name):
+def test_cluster_vector(name: str) -> None:
     assert play(VECTORS[name]) == ""
 
 
@@ -100,7 +104,7 @@ def by_kafkas_cache(partition, offset, log, metadata):
         ),
     ],
 )
-def test_reads_as_kafkas_differ(name, way, told):
+def test_reads_as_kafkas_differ(name: str, way: Callable[..., object], told: str) -> None:
     """The specification's rules beyond Kafka: without them the vectors tell."""
     with mock.patch.object(reader, "_segment_at", way):
         assert told in play(VECTORS[name])

@@ -11,7 +11,7 @@ from sim.mutants import planted
 
 @pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_death_at_any_step_halves_no_transaction(step, is_v2):
+def test_a_death_at_any_step_halves_no_transaction(step: str, is_v2: bool) -> None:
     assert [failure for failure in map(play, cases(step, is_v2=is_v2)) if failure] == []
 
 

@@ -79,7 +79,9 @@ def test_the_newest_record_of_each_key_stays_where_it_was(opened: tuple[LogManag
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_batches_keep_edges_codec_and_timestamps(opened, codec):
+def test_batches_keep_edges_codec_and_timestamps(
+    opened: tuple[LogManager, Log], codec: Codec
+) -> None:
     manager, log = opened
     put(log, (b"a", b"1"), (b"b", b"2"), (b"c", b"3"), codec=codec)
     put(log, (b"a", b"4"), (b"c", b"5"), timestamp=NOW + 50, codec=codec)

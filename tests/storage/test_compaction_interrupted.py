@@ -22,6 +22,8 @@ from support.logs import NOW, check_indexes
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidelog.simulation.disk import SimDisk, SimFiles
     from tidelog_storage.log import Log
     from tidelog_storage.manager import LogManager
@@ -90,7 +92,9 @@ def test_a_truncation_takes_the_checkpoint_back(disk: SimDisk, files: SimFiles) 
     ids=["deletion", "policy", "new start", "retention"],
 )
 @pytest.mark.parametrize("when", [0, 2])
-def test_what_takes_the_segments_away_ends_a_pass(opened, what, when):
+def test_what_takes_the_segments_away_ends_a_pass(
+    opened: tuple[LogManager, Log], what: Callable[[LogManager, Log], object], when: int
+) -> None:
     manager, log = opened
     fill(log, 100)
     assert not interrupted(manager, when, lambda: what(manager, log))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from tidelog_storage.epoch_checks import places_of, recorded_epochs
 from tidelog_storage.holes import find_holes
 from tidelog_storage.indexes import TIME_ENTRY
 from tidelog_storage.segment import LOG_SUFFIX, TIME_INDEX_SUFFIX
+
+if TYPE_CHECKING:
+    from tidelog_storage.config import LogConfig
 
 EPOCHS = f"data/{PARTITION}/leader-epoch-checkpoint"
 RIGHT = [(0, 0), (1, 8), (2, 16)]
@@ -71,7 +75,9 @@ def test_epochs_that_do_not_rise_prove_nothing(broker: Broker) -> None:
 @pytest.mark.parametrize("settings", [PLAIN, TIERED])
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("entries", OTHERS)
-def test_the_epochs_of_another_log_are_not_taken_over(broker, entries, is_killed, settings):
+def test_the_epochs_of_another_log_are_not_taken_over(
+    broker: Broker, entries: list[tuple[int, int]], is_killed: bool, settings: LogConfig
+) -> None:
     log = broker.create(12, settings)
     before = (log.log_start_offset, log.log_end_offset, offsets(log), log.lost_start)
     exchange(broker, entries, is_killed=is_killed)
@@ -100,7 +106,9 @@ def test_a_plain_log_whose_beginning_was_deleted_gets_those_of_its_records(
 
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("entries", OTHERS[:2])
-def test_a_log_with_a_remote_part_is_refused(broker, entries, is_killed):
+def test_a_log_with_a_remote_part_is_refused(
+    broker: Broker, entries: list[tuple[int, int]], is_killed: bool
+) -> None:
     """Nothing says then which remote segments are its own."""
     copied(broker.create(12), 12)
     exchange(broker, entries, is_killed=is_killed)

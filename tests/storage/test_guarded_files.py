@@ -84,7 +84,7 @@ def test_an_error_of_a_broken_disk_ends_its_use(what: str) -> None:
         ("read_bytes", errno.ENOENT),
     ],
 )
-def test_a_full_disk_and_what_is_not_there_are_no_failures(what, number):
+def test_a_full_disk_and_what_is_not_there_are_no_failures(what: str, number: int) -> None:
     files = Guarded()
     owner, arguments = {
         "fsync": (files.file._file, ()),

@@ -87,7 +87,7 @@ def damages(data, entry_bytes):
         (".txnindex", TRANSACTION_ENTRY.size),
     ],
 )
-def test_a_damaged_index_answers_as_a_whole_one(suffix, entry_bytes):
+def test_a_damaged_index_answers_as_a_whole_one(suffix: str, entry_bytes: int) -> None:
     files, log = build()
     expected = offsets(log), found_by_time(log), aborted(log)
     assert any(expected[2])

@@ -178,7 +178,7 @@ def test_wrong_time_indexes_are_refused(files: SimFiles, entries: list[tuple[int
         max_size=30,
     )
 )
-def test_the_file_is_the_index_after_any_changes(steps):
+def test_the_file_is_the_index_after_any_changes(steps: list[tuple[str, int]]) -> None:
     files = SimDisk(0).files()
     files.make_dirs("d")
     index = offset_index(files)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from tidelog_protocol.primitives import uuid_to_str
 from tidelog_storage.manager import LogManager
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import AbortedTransaction, InRemoteTier, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VECTORS = Path(__file__).parent / "vectors" / "kafka-4.3.1" / "log-dir"
 INTERVALS = {"fc-none-0": 4096, "fidx-0": 4096, "ftxn-0": 0, "__consumer_offsets-0": 4096}
@@ -41,7 +45,7 @@ def settings(name):
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_opened_after_kafkas_clean_stop(folder, name):
+def test_opened_after_kafkas_clean_stop(folder: Callable[[str], Path], name: str) -> None:
     copy = folder(name)
     before = content(copy, ".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     log = open_log(OsFileSystem(), copy, settings(name))
@@ -54,7 +58,7 @@ def test_opened_after_kafkas_clean_stop(folder, name):
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_rebuilt_indexes_are_kafkas_byte_for_byte(folder, name):
+def test_rebuilt_indexes_are_kafkas_byte_for_byte(folder: Callable[[str], Path], name: str) -> None:
     copy = folder(name)
     kept = (".log", ".index", ".timeindex", ".txnindex", "leader-epoch-checkpoint")
     before = content(copy, *kept)
@@ -73,7 +77,7 @@ def test_rebuilt_indexes_are_kafkas_byte_for_byte(folder, name):
     assert content(copy, ".snapshot") == {end: snapshots[end]}
 
 
-def test_transactions_of_kafkas_log(folder):
+def test_transactions_of_kafkas_log(folder: Callable[[str], Path]) -> None:
     log = open_log(OsFileSystem(), folder("ftxn-0"), settings("ftxn-0"), high_watermark=33)
     assert log.log_end_offset == log.last_stable_offset == 33
     aborted = [AbortedTransaction(1, 11), AbortedTransaction(1, 23)]
@@ -84,7 +88,9 @@ def test_transactions_of_kafkas_log(folder):
     assert sorted(log.producers.producers) == [0, 1, 3]
 
 
-def test_the_same_snapshots_and_indexes_when_replicated(folder, tmp_path):
+def test_the_same_snapshots_and_indexes_when_replicated(
+    folder: Callable[[str], Path], tmp_path: Path
+) -> None:
     """A follower that fetches Kafka's records ends up with Kafka's files."""
     source = folder("ftxn-0")
     target = tmp_path / "copy" / "ftxn-0"

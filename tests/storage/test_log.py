@@ -330,14 +330,16 @@ SIZE = len(batch(2))
         (20, 99, 20, []),
     ],
 )
-def test_reads_whole_batches_within_limits(ten, offset, max_bytes, bound, found):
+def test_reads_whole_batches_within_limits(
+    ten: Log, offset: int, max_bytes: int, bound: int, found: list[int]
+) -> None:
     outcome = ten.read(offset, max_bytes, upper_bound=bound)
     assert one(outcome) == found
     assert outcome.size == sum(len(part) for part in outcome.parts) == len(found) * SIZE
     assert outcome.next_offset == (found[-1] + 2 if found else offset)
 
 
-def test_a_first_batch_that_is_too_large(ten):
+def test_a_first_batch_that_is_too_large(ten: Log) -> None:
     for max_bytes in (0, 10, SIZE - 1):
         outcome = ten.read(4, max_bytes, upper_bound=20, min_one_batch=False)
         assert outcome == Records((), 0, 4, first_batch_incomplete=True)
@@ -345,7 +347,7 @@ def test_a_first_batch_that_is_too_large(ten):
 
 
 @pytest.mark.parametrize("size", [FIRST_BYTES - 300, FIRST_BYTES, 3 * FIRST_BYTES])
-def test_a_first_batch_is_given_whole_whatever_its_size(files, size):
+def test_a_first_batch_is_given_whole_whatever_its_size(files: SimFiles, size: int) -> None:
     log = open_log(files, settings=config())
     for _ in range(3):
         append(log, 1, size=size)
@@ -357,7 +359,7 @@ def test_a_first_batch_is_given_whole_whatever_its_size(files, size):
         assert len(part) == batch_bytes
 
 
-def test_out_of_range(ten):
+def test_out_of_range(ten: Log) -> None:
     ten.maybe_increment_log_start(4, "test")
     for offset in (-1, 3, 21):
         assert ten.read(offset, 99, upper_bound=20) == OutOfRange(4, 20)
@@ -365,7 +367,7 @@ def test_out_of_range(ten):
 
 
 @pytest.mark.parametrize("min_one_batch", [True, False])
-def test_sequential_reads_meet_every_batch_once(ten, min_one_batch):
+def test_sequential_reads_meet_every_batch_once(ten: Log, min_one_batch: bool) -> None:
     for max_bytes in range(SIZE, 5 * SIZE, 37):
         offset, found = 0, []
         while offset < 20:
@@ -393,7 +395,7 @@ def test_a_reader_at_the_end_continues_after_a_roll(log: Log) -> None:
     assert one(log.read(1, 99, upper_bound=2)) == [1]
 
 
-def test_more_readers_than_places(ten):
+def test_more_readers_than_places(ten: Log) -> None:
     for start in [*range(20)] * 10:
         assert one(ten.read(start, 1, upper_bound=20)) == [start // 2 * 2]
 

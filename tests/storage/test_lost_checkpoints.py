@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from support.logs import NOW, PARTITION, append, batch, config, offsets
 from support.tiered_log import PLAIN, TIERED, Broker, copied, starts
 from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_storage.checkpoints import CheckpointError
+
+if TYPE_CHECKING:
+    from tidelog_storage.config import LogConfig
 
 LOG_STARTS = "data/log-start-offset-checkpoint"
 EPOCHS = f"data/{PARTITION}/leader-epoch-checkpoint"
@@ -50,7 +54,9 @@ def has_been_emptied(log):
     [*itertools.product(DAMAGES, (0, 3, 8, 15)), (NO_ENTRY, 0), (NO_ENTRY, 3), (NO_ENTRY, 8)],
 )
 @pytest.mark.parametrize("is_empty", [False, True])
-def test_the_log_start_of_a_tiered_log_survives(broker, content, moved_to, is_empty):
+def test_the_log_start_of_a_tiered_log_survives(
+    broker: Broker, content: bytes | None, moved_to: int, is_empty: bool
+) -> None:
     log = broker.create(12)
     copied(log, 12)
     if is_empty:
@@ -89,7 +95,7 @@ def test_what_was_deleted_from_a_plain_log_does_not_come_back(
 
 
 @pytest.mark.parametrize("settings", [PLAIN, TIERED])
-def test_records_stay_deleted_if_no_other_is_left(broker, settings):
+def test_records_stay_deleted_if_no_other_is_left(broker: Broker, settings: LogConfig) -> None:
     broker.create(12, settings)
     log = broker.restart(settings)  # its epochs are on disk
     end = log.log_end_offset
@@ -231,8 +237,8 @@ def killed(broker, settings, content=None):
     [(0, 7), (0, 28), (0, 400), (3, 7), (3, 19), (8, 13), (8, 26), (24, 26), (24, 28), (24, 400)],
 )
 def test_a_wrong_log_start_hides_nothing_after_a_kill(
-    broker, settings, moved_to, is_flushed, written
-):
+    broker: Broker, settings: LogConfig, moved_to: int, is_flushed: bool, written: int
+) -> None:
     log = broker.create(12, settings)
     if is_flushed:
         log.flush()
@@ -251,7 +257,9 @@ def test_a_wrong_log_start_hides_nothing_after_a_kill(
 @pytest.mark.parametrize("moved_to", [3, 8, 15, 24])
 @pytest.mark.parametrize("is_flushed", [False, True])
 @pytest.mark.parametrize("power", [False, True])
-def test_a_log_start_that_was_noted_outlives_a_crash(broker, settings, moved_to, is_flushed, power):
+def test_a_log_start_that_was_noted_outlives_a_crash(
+    broker: Broker, settings: LogConfig, moved_to: int, is_flushed: bool, power: bool
+) -> None:
     log = broker.create(12, settings)
     if is_flushed:
         log.flush()
@@ -265,7 +273,9 @@ def test_a_log_start_that_was_noted_outlives_a_crash(broker, settings, moved_to,
 
 @pytest.mark.parametrize("settings", [PLAIN, TIERED])
 @pytest.mark.parametrize("moved_to", [3, 24])
-def test_a_crash_while_it_is_noted_leaves_the_old_or_the_new_log_start(settings, moved_to):
+def test_a_crash_while_it_is_noted_leaves_the_old_or_the_new_log_start(
+    settings: LogConfig, moved_to: int
+) -> None:
     found = set()
     for step in range(1, 25):
         broker = Broker(SimDisk(step))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from support.remote_places import DirectoryPlace, S3Place
     from tidelog_storage.log import Log
-    from tidelog_storage.remote.api import RemoteStorage
+    from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
 
 SETTINGS = LogConfig({"internal.segment.bytes": 1 << 20, "index.interval.bytes": 200})
 ENDINGS = (".log", ".manifest.json", *INDEX_ENDINGS.values())
@@ -263,7 +263,9 @@ UNTOLD = {".txnindex": {*range(16, 18), *range(26, 34)}}
 
 
 @pytest.mark.parametrize("ending", [".index", ".timeindex", ".txnindex", ".snapshot"])
-def test_a_bit_is_missed_by_what_lies_beside_it(plain, ending):
+def test_a_bit_is_missed_by_what_lies_beside_it(
+    plain: tuple[Plain, list[RemoteSegment]], ending: str
+) -> None:
     store, (segment, *_) = plain
     key = segment.segment_id, ending
     data = store.objects[key]
@@ -275,7 +277,7 @@ def test_a_bit_is_missed_by_what_lies_beside_it(plain, ending):
             assert check_segment(store, segment), (at, other)
 
 
-def test_other_damage_without_a_manifest(plain):
+def test_other_damage_without_a_manifest(plain: tuple[Plain, list[RemoteSegment]]) -> None:
     store, (first, second, last) = plain
     assert [check_segment(store, each) for each in (first, second, last)] == [[], [], []]
 

@@ -243,7 +243,9 @@ class Index:
     st.integers(0, 400),
     st.sampled_from([100, 256, 1000]),
 )
-def test_a_grid_covers_the_segment_without_overlap(steps, rest, chunk_bytes):
+def test_a_grid_covers_the_segment_without_overlap(
+    steps: list[int], rest: int, chunk_bytes: int
+) -> None:
     positions = []
     for step in steps:
         positions.append((positions[-1] if positions else 0) + step)
@@ -304,7 +306,7 @@ def test_chunks_go_when_there_are_too_many() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("pgafd"), st.integers(0, 9), st.integers(1, 300))))
-def test_the_bytes_are_counted(steps):
+def test_the_bytes_are_counted(steps: list[tuple[str, int, int]]) -> None:
     ahead = ChunkCache(900, chunk_bytes=100)
     segments = [remote_segment(number) for number in range(10)]
     for verb, number, size in steps:

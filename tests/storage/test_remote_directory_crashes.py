@@ -174,7 +174,7 @@ def test_a_full_disk_is_a_matter_of_time() -> None:
 
 
 @pytest.mark.parametrize(("number", "retriable"), [(errno.EIO, True), (errno.EACCES, False)])
-def test_errors_of_the_disk(monkeypatch, number, retriable):
+def test_errors_of_the_disk(monkeypatch: pytest.MonkeyPatch, number: int, retriable: bool) -> None:
     machine = Machine(0)
 
     def fail(*_, **__):

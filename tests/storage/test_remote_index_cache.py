@@ -6,6 +6,7 @@ import io
 import random
 import struct
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
@@ -23,6 +24,9 @@ from tidelog_storage.remote.api import (
 from tidelog_storage.remote.chunks import CorruptRemoteDataError
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.index_cache import FOLDER, REMOVE_DELAY_MS, IndexCache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SETTINGS = config(internal_segment_bytes=2000, index_interval_bytes=100, retention_ms=-1)
 ALL = 1 << 30
@@ -234,7 +238,9 @@ def test_a_corrupt_file_of_the_cache_is_fetched_again(
         lambda data: data[::-1],
     ],
 )
-def test_a_corrupt_answer_is_an_error_and_nothing_is_kept(world, change):
+def test_a_corrupt_answer_is_an_error_and_nothing_is_kept(
+    world: World, change: Callable[[bytes], bytes]
+) -> None:
     cache = world.cache()
     world.store.change = change
     for _ in range(2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from tidelog.simulation.disk import SimDisk
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.proof import TAIL_BYTES, copy_and_look, look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CONTENT = bytes(range(256)) * 40
 
@@ -31,7 +35,7 @@ class World:
 
 
 @pytest.mark.parametrize("size", [1, 100, TAIL_BYTES, TAIL_BYTES + 1, len(CONTENT)])
-def test_an_honest_store_is_asked_for_the_end_alone(size):
+def test_an_honest_store_is_asked_for_the_end_alone(size: int) -> None:
     world = World(CONTENT[:size])
     copied = world.copy()
     assert copied == (None, CONTENT[:size][-TAIL_BYTES:], None)
@@ -47,7 +51,9 @@ def test_an_honest_store_is_asked_for_the_end_alone(size):
         (lambda data: data + b"?", "it ends with other bytes"),
     ],
 )
-def test_bytes_that_differ_from_the_copy_are_reported(change, doubt):
+def test_bytes_that_differ_from_the_copy_are_reported(
+    change: Callable[[bytes], bytes], doubt: str
+) -> None:
     world = World()
     world.store.change = change
     copied = world.copy()
@@ -58,7 +64,7 @@ def test_bytes_that_differ_from_the_copy_are_reported(change, doubt):
 
 
 @pytest.mark.parametrize("error", [RetriableRemoteStorageError("away"), ValueError("a plug-in's")])
-def test_whatever_a_look_raises_is_a_doubt(error):
+def test_whatever_a_look_raises_is_a_doubt(error: Exception) -> None:
     world = World()
     world.store.error = error
     world.store.copy_segment = lambda *_: None

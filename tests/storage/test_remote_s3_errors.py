@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +19,10 @@ from tidelog_storage.remote.api import (
 )
 from tidelog_storage.remote.s3_settings import S3Settings
 from tidelog_storage.remote.s3_store import S3Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 SEGMENT = remote_segment(size=1000)
 CONTENT = bytes(range(200)) * 5
@@ -167,7 +172,14 @@ def calls(store, tmp_path):
         (400, "InvalidRequest", RemoteStorageError),
     ],
 )
-def test_every_call_maps_its_errors(server, new_store, tmp_path, status, code, kind):
+def test_every_call_maps_its_errors(
+    server: BadServer,
+    new_store: Callable[..., S3Store],
+    tmp_path: Path,
+    status: int,
+    code: str,
+    kind: type[RemoteStorageError],
+) -> None:
     server.status, server.code = status, code
     for call in calls(new_store(server.url), tmp_path):
         with pytest.raises(RemoteStorageError) as caught:
@@ -176,13 +188,15 @@ def test_every_call_maps_its_errors(server, new_store, tmp_path, status, code, k
         assert code in str(caught.value)
 
 
-def test_no_such_key(server, new_store):
+def test_no_such_key(server: BadServer, new_store: Callable[..., S3Store]) -> None:
     server.status, server.code = 404, "NoSuchKey"
     with pytest.raises(RemoteResourceNotFound):
         new_store(server.url).fetch_segment(SEGMENT, 0)
 
 
-def test_throttled_calls_are_tried_again_first(server, new_store):
+def test_throttled_calls_are_tried_again_first(
+    server: BadServer, new_store: Callable[..., S3Store]
+) -> None:
     server.status, server.code = 503, "SlowDown"
     with pytest.raises(RetriableRemoteStorageError):
         new_store(server.url, retries_max="3").fetch_segment(SEGMENT, 0)
@@ -190,14 +204,16 @@ def test_throttled_calls_are_tried_again_first(server, new_store):
 
 
 @pytest.mark.parametrize("behaviour", ["reset", "hang"])
-def test_connections_that_end_or_hang(server, new_store, tmp_path, behaviour):
+def test_connections_that_end_or_hang(
+    server: BadServer, new_store: Callable[..., S3Store], tmp_path: Path, behaviour: str
+) -> None:
     server.behaviour = behaviour
     for call in calls(new_store(server.url, read_timeout_ms="200"), tmp_path):
         with pytest.raises(RetriableRemoteStorageError):
             call()
 
 
-def test_a_refused_connection(new_store, tmp_path):
+def test_a_refused_connection(new_store: Callable[..., S3Store], tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))  # nobody listens
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -206,7 +222,9 @@ def test_a_refused_connection(new_store, tmp_path):
                 call()
 
 
-def test_a_body_that_ends_early_is_noticed(server, new_store):
+def test_a_body_that_ends_early_is_noticed(
+    server: BadServer, new_store: Callable[..., S3Store]
+) -> None:
     server.behaviour = "short"
     store = new_store(server.url)
     with store.fetch_segment(SEGMENT, 0) as stream, pytest.raises(RetriableRemoteStorageError):
@@ -215,7 +233,9 @@ def test_a_body_that_ends_early_is_noticed(server, new_store):
         list(iter(lambda: stream.read(6), b""))
 
 
-def test_without_the_right_to_list_copies_and_deletions_work(server, new_store, tmp_path):
+def test_without_the_right_to_list_copies_and_deletions_work(
+    server: BadServer, new_store: Callable[..., S3Store], tmp_path: Path
+) -> None:
     server.behaviour = "modest"
     content = bytes(6 << 20)
     store = new_store(server.url, multipart_part_bytes=str(5 << 20))
@@ -225,7 +245,9 @@ def test_without_the_right_to_list_copies_and_deletions_work(server, new_store, 
     store.delete_segment(segment)
 
 
-def test_without_credentials_nothing_is_tried_again(server, new_store, monkeypatch):
+def test_without_credentials_nothing_is_tried_again(
+    server: BadServer, new_store: Callable[..., S3Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ENVIRONMENT:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -250,7 +272,9 @@ def test_without_credentials_nothing_is_tried_again(server, new_store, monkeypat
         ({"bucket": "b?list"}, "bucket"),
     ],
 )
-def test_wrong_properties_are_named(config, word, monkeypatch):
+def test_wrong_properties_are_named(
+    config: dict[str, str], word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     with pytest.raises(ValueError, match=word):
         S3Store().configure(config)
@@ -263,7 +287,9 @@ def test_what_the_properties_mean() -> None:
     assert (settings.prefix, settings.path_style, settings.region) == ("", False, "eu-west-1")
 
 
-def test_all_reads_of_an_object_go_by_one_signed_url(server, new_store):
+def test_all_reads_of_an_object_go_by_one_signed_url(
+    server: BadServer, new_store: Callable[..., S3Store]
+) -> None:
     server.behaviour = "ranges"
     store = new_store(server.url)
     with store.fetch_segment(SEGMENT, 100, 499) as stream:
@@ -283,7 +309,9 @@ def test_all_reads_of_an_object_go_by_one_signed_url(server, new_store):
     assert "boto3" not in server.reads
 
 
-def test_signed_reads_need_no_private_part_of_boto3(server, new_store, monkeypatch):
+def test_signed_reads_need_no_private_part_of_boto3(
+    server: BadServer, new_store: Callable[..., S3Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.behaviour = "ranges"
     store = new_store(server.url)
     with monkeypatch.context() as patch:
@@ -292,7 +320,9 @@ def test_signed_reads_need_no_private_part_of_boto3(server, new_store, monkeypat
     assert "boto3" not in server.reads
 
 
-def test_a_url_that_is_too_old_is_signed_anew(server, new_store):
+def test_a_url_that_is_too_old_is_signed_anew(
+    server: BadServer, new_store: Callable[..., S3Store]
+) -> None:
     server.behaviour = "ranges"
     store = new_store(server.url)
     for start in range(5):
@@ -302,7 +332,9 @@ def test_a_url_that_is_too_old_is_signed_anew(server, new_store):
     assert len(server.reads) == 1 + 2 * 4
 
 
-def test_a_server_that_takes_no_signed_urls_is_asked_by_boto3(server, new_store):
+def test_a_server_that_takes_no_signed_urls_is_asked_by_boto3(
+    server: BadServer, new_store: Callable[..., S3Store]
+) -> None:
     server.behaviour, server.refusals = "ranges", 1000
     store = new_store(server.url)
     for start in range(6):
@@ -311,7 +343,9 @@ def test_a_server_that_takes_no_signed_urls_is_asked_by_boto3(server, new_store)
     assert len(server.reads) == 6 + 3  # then it is known
 
 
-def test_an_outage_is_no_reason_to_ask_in_another_way(server, new_store):
+def test_an_outage_is_no_reason_to_ask_in_another_way(
+    server: BadServer, new_store: Callable[..., S3Store]
+) -> None:
     server.behaviour = "reset"
     store = new_store(server.url)
     for _ in range(4):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from support.remote_places import S3Place
     from tidelog_storage.remote.api import RemoteStorage
+    from tidelog_storage.remote.s3_store import S3Store
 
 CONTENT = bytes(range(256)) * 4
 PARTS = {"multipart.part.bytes": str(5 << 20)}
@@ -119,7 +120,9 @@ class TestRemoteStorage:
         assert store.fetch_index(segment, IndexKind.OFFSET).read()
 
     @pytest.mark.parametrize("kind", IndexKind)
-    def test_an_index_that_is_not_what_was_copied_is_not_served(self, place, store, tmp_path, kind):
+    def test_an_index_that_is_not_what_was_copied_is_not_served(
+        self, place: DirectoryPlace | S3Place, store: RemoteStorage, tmp_path: Path, kind: IndexKind
+    ) -> None:
         """Cut at an entry, or with another producer id in it, it would be believed."""
         if not isinstance(place, DirectoryPlace):
             pytest.skip("an S3 server keeps the sums itself, and boto3 looks at them")
@@ -262,7 +265,9 @@ class TestRemoteStorage:
 
 
 class TestS3:
-    def test_another_segments_object_is_never_overwritten(self, s3, store, tmp_path):
+    def test_another_segments_object_is_never_overwritten(
+        self, s3: S3Place, store: S3Store, tmp_path: Path
+    ) -> None:
         segment = segment_of()
         s3.put(NAME + ".log", b"somebody else's")
         with pytest.raises(RemoteStorageError, match="to another segment"):
@@ -275,7 +280,9 @@ class TestS3:
         assert s3.read(NAME + ".log") == b"somebody else's"
         assert s3.uploads() == []
 
-    def test_uploads_that_a_crash_left_go_with_their_segment(self, s3, store):
+    def test_uploads_that_a_crash_left_go_with_their_segment(
+        self, s3: S3Place, store: S3Store
+    ) -> None:
         endings = [LOG_ENDING, *INDEX_ENDINGS.values(), MANIFEST_ENDING]
         for ending in endings:
             key = f"some/where/{NAME}{ending}"
@@ -289,8 +296,8 @@ class TestS3:
         assert s3.uploads() == []
 
     def test_a_logs_upload_goes_where_uploads_are_listed_by_whole_keys(
-        self, s3, store, monkeypatch
-    ):
+        self, s3: S3Place, store: S3Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """As MinIO has it."""
         client = store._client
         listed = client.list_multipart_uploads
@@ -305,7 +312,9 @@ class TestS3:
         assert s3.uploads() == []
 
     @pytest.mark.parametrize("verb", ["put_object", "complete_multipart_upload"])
-    def test_a_copy_whose_answer_is_lost_leaves_nothing(self, s3, tmp_path, verb):
+    def test_a_copy_whose_answer_is_lost_leaves_nothing(
+        self, s3: S3Place, tmp_path: Path, verb: str
+    ) -> None:
         store = s3.open_store(**PARTS)
         content = bytes(6 << 20) if verb == "complete_multipart_upload" else CONTENT
         segment, files = segment_of(content), segment_files(tmp_path, content)
@@ -328,7 +337,7 @@ class TestS3:
         assert store.fetch_segment(segment, 0).read() == content
         store.close()
 
-    def test_a_bucket_that_is_not_there_is_not_retried(self, s3, tmp_path):
+    def test_a_bucket_that_is_not_there_is_not_retried(self, s3: S3Place, tmp_path: Path) -> None:
         store = s3.open_store(bucket="nobody-has-it")
         with pytest.raises(RemoteStorageError) as caught:
             store.copy_segment(segment_of(), segment_files(tmp_path, CONTENT))
@@ -349,7 +358,9 @@ def test_a_directory_store_makes_its_directory_and_is_configured_once_files_are_
 
 
 @pytest.mark.parametrize("there", [(), ("file",), ("file", "below")], ids=str)
-def test_a_directory_is_made_and_tried_if_it_is_to_be_written_to(tmp_path, there):
+def test_a_directory_is_made_and_tried_if_it_is_to_be_written_to(
+    tmp_path: Path, there: tuple[str, ...]
+) -> None:
     if there:
         (tmp_path / "file").touch()
     folder = tmp_path.joinpath(*there or ("some", "tier"))
@@ -367,7 +378,9 @@ def test_a_directory_is_made_and_tried_if_it_is_to_be_written_to(tmp_path, there
 
 
 @pytest.mark.parametrize(("number", "lasts"), [(errno.EROFS, True), (errno.ENOSPC, False)])
-def test_what_passes_by_itself_is_no_reason_not_to_start(tmp_path, number, lasts):
+def test_what_passes_by_itself_is_no_reason_not_to_start(
+    tmp_path: Path, number: int, lasts: bool
+) -> None:
     class Failing(OsFileSystem):
         def open(self, path, *, create=False):
             raise OSError(number, os.strerror(number), path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +14,9 @@ from tidelog_storage.config import LogConfig
 from tidelog_storage.loading import Checkpointed, LogContext
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.recovery import load_log
+
+if TYPE_CHECKING:
+    from tidelog_storage.log import Log
 
 VECTORS = Path(__file__).parent / "vectors"
 
@@ -78,7 +82,7 @@ def fill(log, given):
 
 
 @pytest.mark.parametrize(("given", "out"), local_cases())
-def test_tiered(log, given, out):
+def test_tiered(log: Log, given: dict[str, Any], out: dict[str, int]) -> None:
     fill(log, given)
     log.config = LogConfig(settings(given))
     assert log.is_tiered
@@ -97,7 +101,9 @@ def test_tiered(log, given, out):
         and case.values[0]["log_start"] == case.values[0]["local_start"]
     ],
 )
-def test_a_topic_without_a_remote_tier_does_as_one_that_copies_nothing(log, given, out):
+def test_a_topic_without_a_remote_tier_does_as_one_that_copies_nothing(
+    log: Log, given: dict[str, Any], out: dict[str, int]
+) -> None:
     log.config = LogConfig()
     fill(log, given)
     log.config = LogConfig(settings(given) | {"remote.storage.enable": False})

@@ -24,6 +24,7 @@ from tidelog_storage.types import (
 )
 
 if TYPE_CHECKING:
+    from tidelog_storage.config import LogConfig
     from tidelog_storage.log import Log
 
 
@@ -101,7 +102,9 @@ def test_committed_is_what_is_not_local_any_more(log: Log) -> None:
         ("__remote_log_metadata", TIERED, True, False),
     ],
 )
-def test_which_logs_are_tiered(topic, settings, enable, is_tiered):
+def test_which_logs_are_tiered(
+    topic: str, settings: LogConfig, enable: bool, is_tiered: bool
+) -> None:
     broker = Broker(enable=enable)
     log = broker.logs.create(TopicPartition(topic, 0), ID, settings)
     assert log.is_tiered is is_tiered

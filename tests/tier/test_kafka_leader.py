@@ -5,14 +5,18 @@ go (kafka-tests 2.1, 2.2, 2.3, 2.14).
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.clusters import run
 from tier.harness import READ_COMMITTED, TieredCluster, kv
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def test_offload_and_consume_from_leader(store, tmp_path):
+
+def test_offload_and_consume_from_leader(store: dict[str, str], tmp_path: Path) -> None:
     async def test():
         async with TieredCluster(store, data_dir=tmp_path / "data") as cluster:
             await cluster.create("topicA", batches_per_segment=1)
@@ -37,7 +41,7 @@ def test_offload_and_consume_from_leader(store, tmp_path):
     run(test)
 
 
-def test_offload_and_read_committed_with_a_cache_that_holds_nothing(store):
+def test_offload_and_read_committed_with_a_cache_that_holds_nothing(store: dict[str, str]) -> None:
     async def test():
         settings = {"remote.log.index.file.cache.total.size.bytes": "1"}
         async with TieredCluster(store, settings=settings) as cluster:
@@ -55,7 +59,7 @@ def test_offload_and_read_committed_with_a_cache_that_holds_nothing(store):
 
 
 @pytest.mark.parametrize("limit", ["retention.bytes", "retention.ms"])
-def test_remote_segments_go_by_retention(store, limit):
+def test_remote_segments_go_by_retention(store: dict[str, str], limit: str) -> None:
     async def test():
         async with TieredCluster(store) as cluster:
             await cluster.create("topicA", batches_per_segment=1)
@@ -76,7 +80,9 @@ def test_remote_segments_go_by_retention(store, limit):
     run(test)
 
 
-def test_an_active_segment_that_breaks_local_retention_is_rolled_and_copied(store):
+def test_an_active_segment_that_breaks_local_retention_is_rolled_and_copied(
+    store: dict[str, str],
+) -> None:
     async def test():
         async with TieredCluster(store) as cluster:
             await cluster.create(

@@ -52,7 +52,7 @@ async def move(cluster, broker, topic):
     assert await places(cluster, broker, topic) == ([target], [source])
 
 
-def test_a_followers_replica_moves_by_the_remote_tier_and_can_lead(store):
+def test_a_followers_replica_moves_by_the_remote_tier_and_can_lead(store: dict[str, str]) -> None:
     async def test():
         async with TieredCluster(store, brokers=2, settings=TWO_DIRECTORIES) as cluster:
             await cluster.create("topicB", [(1, 0)], batches_per_segment=1)

@@ -4,16 +4,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from support.clusters import run
 from tier.harness import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, TieredCluster, kv
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 BOTH = (0, 1)
 TWO_METADATA_PARTITIONS = {"rlmm.config.remote.log.metadata.topic.num.partitions": "2"}
 
 
-def test_lost_checkpoints_lose_nothing(store, tmp_path):
+def test_lost_checkpoints_lose_nothing(store: dict[str, str], tmp_path: Path) -> None:
     async def test():
         async with TieredCluster(store, brokers=2, data_dir=tmp_path / "data") as cluster:
             await cluster.create("topicA", [BOTH], batches_per_segment=1)
@@ -39,7 +44,7 @@ def test_lost_checkpoints_lose_nothing(store, tmp_path):
     run(test)
 
 
-def test_list_offsets_across_the_tiers(store):
+def test_list_offsets_across_the_tiers(store: dict[str, str]) -> None:
     async def test():
         async with TieredCluster(store, brokers=2) as cluster:
             await cluster.create("topicA", [BOTH], batches_per_segment=2)
@@ -83,7 +88,9 @@ def test_list_offsets_across_the_tiers(store):
 
 
 @pytest.mark.parametrize("replicas", [[0, 1], [1]], ids=["expand", "move"])
-def test_a_new_replica_leads_and_knows_what_is_remote(store, replicas):
+def test_a_new_replica_leads_and_knows_what_is_remote(
+    store: dict[str, str], replicas: list[int]
+) -> None:
     async def test():
         async with TieredCluster(store, brokers=2, settings=TWO_METADATA_PARTITIONS) as cluster:
             await cluster.create("topicA", [BOTH] * 50)
@@ -101,7 +108,7 @@ def test_a_new_replica_leads_and_knows_what_is_remote(store, replicas):
     run(test)
 
 
-def test_the_replica_that_is_left_leads_and_knows_what_is_remote(store):
+def test_the_replica_that_is_left_leads_and_knows_what_is_remote(store: dict[str, str]) -> None:
     async def test():
         async with TieredCluster(store, brokers=2, settings=TWO_METADATA_PARTITIONS) as cluster:
             await cluster.create("topicA", [(0, 1), (1, 0)], batches_per_segment=1)

@@ -4,14 +4,19 @@ them (kafka-tests 2.4 to 2.7, 2.10).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from support.clusters import run
 from tier import admin
 from tier.harness import TieredCluster, kv
 
+if TYPE_CHECKING:
+    from support.remote_places import DirectoryPlace, S3Place
+
 BOTH = (0, 1)
 
 
-def test_segments_below_the_log_start_go_whoever_wrote_them(store):
+def test_segments_below_the_log_start_go_whoever_wrote_them(store: dict[str, str]) -> None:
     async def test():
         async with TieredCluster(store, brokers=2) as cluster:
             await cluster.create("topicA", [BOTH], batches_per_segment=2)
@@ -41,7 +46,9 @@ def test_segments_below_the_log_start_go_whoever_wrote_them(store):
     run(test)
 
 
-def test_nothing_is_left_of_a_deleted_topic(store, place):
+def test_nothing_is_left_of_a_deleted_topic(
+    store: dict[str, str], place: DirectoryPlace | S3Place
+) -> None:
     async def test():
         async with TieredCluster(store, brokers=2) as cluster:
             await cluster.create("topicA", [(0, 1), (1, 0)], batches_per_segment=1)
@@ -59,7 +66,9 @@ def test_nothing_is_left_of_a_deleted_topic(store, place):
     run(test)
 
 
-def test_copying_is_switched_off_and_on_and_the_tier_left(store, place):
+def test_copying_is_switched_off_and_on_and_the_tier_left(
+    store: dict[str, str], place: DirectoryPlace | S3Place
+) -> None:
     async def test():
         async with TieredCluster(store, brokers=2) as cluster:
             await cluster.create("topicA", [BOTH], batches_per_segment=1)
@@ -97,7 +106,7 @@ def test_copying_is_switched_off_and_on_and_the_tier_left(store, place):
     run(test)
 
 
-def test_a_topic_joins_the_tier(store):
+def test_a_topic_joins_the_tier(store: dict[str, str]) -> None:
     async def test():
         async with TieredCluster(store, brokers=2) as cluster:
             await cluster.create("topicA", [(0, 1), (1, 0)], batches_per_segment=1, tiered=False)
@@ -119,7 +128,7 @@ def test_a_topic_joins_the_tier(store):
     run(test)
 
 
-def test_new_partitions_are_tiered_as_well(store):
+def test_new_partitions_are_tiered_as_well(store: dict[str, str]) -> None:
     async def test():
         async with TieredCluster(store, brokers=2) as cluster:
             await cluster.create("topicA", [BOTH], batches_per_segment=1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_deletion_ends_between_two_segments_when_leadership_goes(tmp_path: Path) -> None:
+def test_lost_leadership_ends_a_deletion_between_two_segments(tmp_path: Path) -> None:
     """The second does not happen here; the new leader does it."""
 
     async def test() -> None:
@@ -138,7 +138,7 @@ def test_thread_pools_are_resized_while_they_work(tmp_path: Path) -> None:
     run(test)
 
 
-def test_quotas_are_as_they_are_set(tmp_path: Path) -> None:
+def test_quotas_have_their_configured_rates_and_windows(tmp_path: Path) -> None:
     """Rates at any time, windows at the start."""
 
     async def test() -> None:
@@ -172,7 +172,7 @@ def test_quotas_are_as_they_are_set(tmp_path: Path) -> None:
     run(test)
 
 
-def test_how_long_segments_stay_local_only_is_a_default_of_brokers(tmp_path: Path) -> None:
+def test_broker_default_of_copy_lag_applies_to_topics_without_their_own(tmp_path: Path) -> None:
     """Another topic, which has its own, tells when the tasks have run."""
 
     async def test() -> None:
@@ -200,7 +200,7 @@ def test_how_long_segments_stay_local_only_is_a_default_of_brokers(tmp_path: Pat
     run(test)
 
 
-def test_the_size_of_a_partition_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
+def test_size_of_an_unknown_remote_partition_is_an_error(tmp_path: Path) -> None:
     async def test() -> None:
         async with Held(tmp_path, brokers=1) as cluster:
             await cluster.create("a", batches_per_segment=1)

@@ -7,6 +7,7 @@ import copy
 import os
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,6 +26,9 @@ from tidelog_storage.checkpoints import OffsetCheckpoint
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import TopicPartition
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 TESTS = Path(__file__).parents[1]
 
 
@@ -32,7 +36,7 @@ TESTS = Path(__file__).parents[1]
     ("name", "brokers"),
     [(name, "here") for name in NAMES] + [(name, "isolated") for name in NAMES],
 )
-def test_scenario(name, brokers, capsys):
+def test_scenario(name: str, brokers: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", name, *(["--isolated"] if brokers == "isolated" else [])]) == 0
     told = capsys.readouterr()
     document = load(name)
@@ -123,7 +127,12 @@ def plant_given(document):
         ("topic-deletion", plant_log),
     ],
 )
-def test_a_difference_is_reported(name, plant, capsys, monkeypatch):
+def test_a_difference_is_reported(
+    name: str,
+    plant: Callable[[dict[str, Any]], object],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     document = copy.deepcopy(load(name))
     where = plant(document)
     monkeypatch.setattr(scenarios, "load", lambda _: document)
@@ -209,7 +218,7 @@ SOUND = {
         ({"copied_to": 0}, "no tier has the records between 0 and 2"),
     ],
 )
-def test_what_no_state_may_be(change, told):
+def test_what_no_state_may_be(change: dict[str, Any], told: str | None) -> None:
     finished = {"id": "uuid-1", "start": 0, "end": 1, "state": "COPY_SEGMENT_FINISHED"}
     state = {
         "brokers": {"A": SOUND | change, "B": {"role": "stopped", "leo": 1, "records": []}},

@@ -104,7 +104,7 @@ def values(text: str, start: str) -> dict[str, float]:
     }
 
 
-def test_every_metric_name_of_kafka_is_served(store):
+def test_every_metric_name_of_kafka_is_served(store: dict[str, str]) -> None:
     async def test():
         ports = Ports()
         (port,) = await ports.take(system_runtime(), "127.0.0.1", 1)

@@ -78,7 +78,7 @@ def test_what_is_not_there_is_not_counted(capsys: pytest.CaptureFixture[str]) ->
     )
 
 
-def test_a_topic_is_shown(store, capsys):
+def test_a_topic_is_shown(store: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     async def test():
         async with TieredCluster(store) as cluster:
             server = cluster.server()
@@ -108,7 +108,9 @@ def test_a_topic_is_shown(store, capsys):
     run(test)
 
 
-def test_what_is_not_there_is_said(store, capsys):
+def test_what_is_not_there_is_said(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     async def test():
         async with TieredCluster(store) as cluster:
             code, out, err = await told(capsys, "-b", cluster.server(), "missing")
@@ -122,7 +124,9 @@ def test_what_is_not_there_is_said(store, capsys):
     run(test)
 
 
-def test_remote_segments_are_verified(store, capsys):
+def test_remote_segments_are_verified(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     async def test():
         async with TieredCluster(store) as cluster:
             await tiered_topic(cluster)
@@ -156,7 +160,9 @@ def objects_in(folder: str) -> list[Path]:
     return sorted(path for path in Path(folder).rglob("*") if path.is_file())
 
 
-def test_damage_to_any_object_is_reported(store, capsys):
+def test_damage_to_any_object_is_reported(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """The records are not all that a segment is."""
 
     async def test():
@@ -209,7 +215,9 @@ async def told_by_verify(cluster: TieredCluster, capsys, change) -> tuple[int, s
     return await telling
 
 
-def test_what_is_deleted_while_others_are_read_is_no_fault(store, capsys):
+def test_what_is_deleted_while_others_are_read_is_no_fault(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """People and retention go on deleting for as long as it takes to read all."""
 
     async def test():
@@ -241,7 +249,9 @@ def test_what_is_deleted_while_others_are_read_is_no_fault(store, capsys):
     run(test)
 
 
-def test_a_topic_that_is_deleted_while_it_is_read_has_no_faults(store, capsys):
+def test_a_topic_that_is_deleted_while_it_is_read_has_no_faults(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     async def test():
         async with TieredCluster(store) as cluster:
 
@@ -258,7 +268,9 @@ def test_a_topic_that_is_deleted_while_it_is_read_has_no_faults(store, capsys):
     run(test)
 
 
-def test_a_fault_is_reported_even_if_no_broker_is_left(store, capsys):
+def test_a_fault_is_reported_even_if_no_broker_is_left(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     async def test():
         async with TieredCluster(store) as cluster:
 
@@ -274,7 +286,9 @@ def test_a_fault_is_reported_even_if_no_broker_is_left(store, capsys):
     run(test)
 
 
-def test_what_can_be_seen_is_shown_while_a_broker_is_away(store, capsys):
+def test_what_can_be_seen_is_shown_while_a_broker_is_away(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     async def test():
         settings = {"broker.session.timeout.ms": "120000"}  # it leads for as long as we look
         async with TieredCluster(store, brokers=3, settings=settings) as cluster:
@@ -329,7 +343,9 @@ def test_the_broker_describes_its_own_store(place: str, capsys: pytest.CaptureFi
     run(test)
 
 
-def test_a_store_of_the_users_is_loaded_if_they_say_so(store, capsys):
+def test_a_store_of_the_users_is_loaded_if_they_say_so(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Never on the broker's word alone: it would be a way to have this machine run anything."""
 
     async def test():
@@ -391,7 +407,9 @@ def test_a_fault_of_the_whole_store_is_reported_once(
     run(test)
 
 
-def test_a_store_that_goes_while_it_is_read_is_left_alone(store, capsys):
+def test_a_store_that_goes_while_it_is_read_is_left_alone(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     async def test():
         async with TieredCluster(store) as cluster:
             await cluster.create("t", batches_per_segment=2)
@@ -421,7 +439,9 @@ class GoesAway(DirectoryStore):
         return super()._place(segment)
 
 
-def test_what_there_is_not_is_not_verified(store, capsys):
+def test_what_there_is_not_is_not_verified(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     async def test():
         async with TieredCluster(store) as cluster:
             await cluster.create("t")
@@ -436,7 +456,7 @@ def test_what_there_is_not_is_not_verified(store, capsys):
     run(test)
 
 
-def test_watching_shows_what_changes_until_ctrl_c(store):
+def test_watching_shows_what_changes_until_ctrl_c(store: dict[str, str]) -> None:
     """Also while the broker is away: who watches wants to see it come back."""
 
     async def test():
@@ -487,7 +507,9 @@ async def shown(watcher: asyncio.subprocess.Process, text: str) -> None:
             return
 
 
-def test_a_store_that_is_none_is_refused(store, capsys):
+def test_a_store_that_is_none_is_refused(
+    store: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     async def test():
         async with TieredCluster(store) as cluster:
             await cluster.create("t")
