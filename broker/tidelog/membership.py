@@ -108,6 +108,11 @@ class Membership:
         return self._built
 
     @property
+    def dispatcher(self) -> Dispatcher:
+        """Serves the requests of other nodes to the controller."""
+        return self._parts.dispatcher
+
+    @property
     def forwarding(self) -> Forwarding:
         """Forwards clients' requests to the active controller."""
         return self._parts.forwarding

@@ -155,6 +155,12 @@ class BrokerServer:
         return tuple(self._connections.live)
 
     @property
+    def dispatchers(self) -> list[Dispatcher]:
+        """What serves its clients and, of a controller, the other nodes; only after `start`."""
+        assert self._dispatcher is not None, "start() comes first"
+        return [self._dispatcher, self._membership.dispatcher]
+
+    @property
     def tier(self) -> RemoteTier | None:
         """Its remote tier, if it has one."""
         return self._tier

@@ -11,6 +11,7 @@ state.py    calls: read the state; its values
 waiting.py  the limit of `wait_for`, and the last state in words
 broker_state.py  reads the state of one broker
 requests.py performs a request of Kafka's protocol by a broker's handlers
+faults/     calls: faults of requests
 table.py    all calls; performs one
 wire.py     calls between processes, as lines of JSON
 handles.py  the calls as Python methods, for asyncio: `cluster.topics` and its like

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from tidelog.control.faults.requests import RequestFaults
+    from tidelog.control.faults.rules import Count
     from tidelog.server import BrokerServer
 
 __all__ = ["BrokerControl"]
@@ -15,5 +17,8 @@ class BrokerControl:
 
     SCOPE: ClassVar = "broker"
 
-    def __init__(self, server: BrokerServer) -> None:
+    def __init__(self, server: BrokerServer, fault_counts: dict[int, Count] | None = None) -> None:
+        """Brokers of one process share `fault_counts`."""
         self.server = server
+        self.faults: RequestFaults | None = None
+        self.fault_counts = {} if fault_counts is None else fault_counts

@@ -10,6 +10,8 @@ from tidelog.control.errors import MISSING, REFUSED, UNANSWERED, ControlError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from tidelog.control.faults.rules import Rule
+
 __all__ = ["ClusterControl", "ControlledCluster", "ControlledNode"]
 
 SETTLE_S_MAX = 30.0
@@ -80,6 +82,14 @@ class ClusterControl:
         self.cluster = cluster
         self.one_at_a_time = asyncio.Lock()
         """Held while a broker starts or ends."""
+        self.fault_rules: tuple[Rule, ...] = ()
+        self.next_fault_id = 1
+
+    async def started(self, node: ControlledNode) -> None:
+        """Set up a broker that has just started as the others are."""
+        from tidelog.control.faults.group import install  # noqa: PLC0415 - it needs this module
+
+        await install(self, node)
 
     def node(self, node_id: int) -> ControlledNode:
         """Return a broker by its id; ControlError if there is none."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.control import brokers, state, topics
 from tidelog.control.errors import MISSING, ControlError
+from tidelog.control.faults import group as faults
 from tidelog.control.values import from_json
 
 if TYPE_CHECKING:
@@ -26,9 +27,8 @@ __all__ = ["CALLS", "find", "perform"]
 
 log = logging.getLogger("tidelog.control")
 
-CALLS: dict[str, Call] = {
-    call.name: call for group in (brokers, state, topics) for call in group.CALLS
-}
+_GROUPS = (brokers, faults, state, topics)
+CALLS: dict[str, Call] = {call.name: call for group in _GROUPS for call in group.CALLS}
 
 
 def find(name: str, scope: str) -> Call:

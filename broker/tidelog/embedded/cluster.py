@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from tidelog.control.cluster import ClusterControl
+    from tidelog.control.faults.handles import Faults
+    from tidelog.control.faults.rules import Count
     from tidelog.control.handles import Topics
     from tidelog.control.state import ClusterState
     from tidelog.embedded.nodes import Node
@@ -156,6 +158,7 @@ class Cluster:
         self._voters: dict[int, str] = {}
         self._cluster_id = ""
         self._control: ClusterControl | None = None
+        self._fault_counts: dict[int, Count] = {}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -216,6 +219,8 @@ class Cluster:
         """Return when all running brokers, with the new one, know each other."""
         from tidelog.embedded.nodes import until_whole
 
+        if self._control is not None:
+            await self._control.started(node)
         await until_whole([node, *(other for other in self.brokers if other is not node)])
 
     async def _new_nodes(self) -> list[Node[Any]]:
@@ -293,6 +298,7 @@ class Cluster:
         return LocalNode(
             properties,
             runtime=self._runtime,
+            fault_counts=self._fault_counts,
             durable=durable,
             on_start=self._gathered,
             on_end=self._node_failed,
@@ -359,6 +365,13 @@ class Cluster:
         from tidelog.control.table import perform
 
         return await perform(self._controlled(), call, args)
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong with requests."""
+        from tidelog.control.faults.handles import Faults
+
+        return Faults(self.ask)
 
     def _controlled(self) -> ClusterControl:
         """Return what calls act on, created on the first call."""

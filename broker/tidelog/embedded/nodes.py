@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from tidelog.control.broker import BrokerControl
+    from tidelog.control.faults.rules import Count
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.seams import Runtime
 
@@ -151,15 +152,17 @@ class LocalNode(Node[BrokerServer]):
         *,
         runtime: Runtime | None,
         new_fetcher: Callable[..., ReplicaFetcher] | None = None,
+        fault_counts: dict[int, Count] | None = None,
         **rest: Any,
     ) -> None:
-        """`runtime` replaces the real seams. `BrokerServer` takes `new_fetcher`, `Node` the
-        `rest`."""
+        """`runtime` replaces the real seams; the brokers of a process share `fault_counts`.
+        `BrokerServer` takes `new_fetcher`, `Node` the `rest`."""
         super().__init__(properties, **rest)
         self._runtime = runtime
         self._new_fetcher = new_fetcher
         self._ending: asyncio.Task[None] | None = None
         self._control: BrokerControl | None = None
+        self._fault_counts = fault_counts
 
     @property
     def bootstrap_server(self) -> str:
@@ -196,7 +199,7 @@ class LocalNode(Node[BrokerServer]):
 
         server = self._running
         if self._control is None or self._control.server is not server:
-            self._control = BrokerControl(server)
+            self._control = BrokerControl(server, self._fault_counts)
         return await perform(self._control, call, args)
 
     def _failed(self) -> None:

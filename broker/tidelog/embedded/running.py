@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.blocking import Topics
     from tidelog.control.brokers import Brokers
+    from tidelog.control.faults.blocking import Faults
     from tidelog.control.state import ClusterState
     from tidelog.embedded.pipe import Pipe
 
@@ -206,6 +207,13 @@ class RunningCluster:
         if self._pipe is None:
             raise ClusterError("the cluster is not running")
         return from_json(known.result, self._pipe.ask(call, args))
+
+    @property
+    def faults(self) -> Faults:
+        """What goes wrong with requests."""
+        from tidelog.control.faults.blocking import Faults
+
+        return Faults(self.ask)
 
     def change_brokers(self, call: str, **args: Any) -> Brokers:
         """Perform a call that starts or ends a broker; return all brokers."""

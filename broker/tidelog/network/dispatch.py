@@ -248,6 +248,16 @@ class Dispatcher:
         self._handlers = dict(handlers)
         self._routes: dict[int, Route] = {}  # by api key << 16 | version, compiled at first use
         self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Any]] = {}
+        self._wrap: Callable[[ApiKey, Handler], Handler] | None = None
+
+    def intercept(self, wrap: Callable[[ApiKey, Handler], Handler] | None) -> None:
+        """Serve requests by `wrap(api key, handler)` from now on; by the handlers if it is None.
+
+        A handler that `wrap` returns as it is costs nothing more. Another one may return a
+        coroutine and keep the request: it gets its own copy.
+        """
+        self._wrap = wrap
+        self._routes.clear()
 
     def dispatch(self, peer: Peer, frame: Buffer) -> RequestContext:
         """Handle one request frame.
@@ -266,7 +276,7 @@ class Dispatcher:
             if route is None:
                 return self._unknown_api_versions(peer, correlation_id)
         if route.copies:
-            frame = bytes(frame)
+            frame = memoryview(bytearray(frame))  # an append writes offsets into its batches
         client_id, position = decode_client_id(frame, flexible=route.flexible)
         context = RequestContext(peer, api_key, api_version, correlation_id, client_id)
         request = route.codec.decode(frame, position)
@@ -308,6 +318,9 @@ class Dispatcher:
                 return None
             raise ProtocolError(f"{api.name} version {api_version} is not served")
         route = Route(api, api_version, handler)
+        if self._wrap is not None:
+            route.handler = self._wrap(ApiKey(api_key), handler)
+            route.copies |= route.handler is not handler
         self._routes[api_key << 16 | api_version] = route
         return route
 

@@ -1,0 +1,206 @@
+"""The calls on request faults: add, list, remove, clear, wait for hits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from tidelog.control.calls import Call, Nothing
+from tidelog.control.errors import MISSING, UNANSWERED, ControlError
+from tidelog.control.faults.requests import RequestFaults
+from tidelog.control.faults.rules import Count, Effect, Match, Rule, Trigger, checked
+from tidelog.control.values import to_json
+
+if TYPE_CHECKING:
+    from tidelog.control.broker import BrokerControl
+    from tidelog.control.cluster import ClusterControl, ControlledNode
+
+__all__ = ["CALLS", "Rules", "clear_faults", "install"]
+
+WAIT_S_MAX = 50.0  # less than the limit of an answer
+LOOK_S = 0.01
+
+
+@dataclass(frozen=True)
+class Rules:
+    """All request faults, in the order in which they were added."""
+
+    rules: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True)
+class Add:
+    """A fault to add."""
+
+    effect: Effect
+    match: Match = field(default_factory=Match)
+    trigger: Trigger = field(default_factory=Trigger)
+
+
+@dataclass(frozen=True)
+class One:
+    """A fault by its id."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """How many hits of a fault to wait for, and how long."""
+
+    id: int
+    hits: int = 1
+    seconds: float = 10.0
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Calls and hits by rule id in the process `pid`, whose brokers count together."""
+
+    pid: int
+    counts: dict[int, tuple[int, ...]]
+
+
+# -- on one broker ---------------------------------------------------------------------------------
+
+
+def _check(control: BrokerControl, rule: Rule) -> Nothing:
+    """Refuse a rule whose topic or partition does not exist."""
+    image, match = control.server.metadata.image, rule.match
+    if match.topic is None:
+        return Nothing()
+    topics = [topic for name, topic in image.topics.items() if fnmatchcase(name, match.topic)]
+    if not topics:
+        text = f"there is no topic {match.topic!r}: create it first"
+        raise ControlError(text, field="match.topic")
+    count = max(len(topic.partitions) for topic in topics)
+    if match.partition is not None and not 0 <= match.partition < count:
+        text = f"{match.topic} has {count} partitions: there is no {match.partition}"
+        raise ControlError(text, field="match.partition")
+    return Nothing()
+
+
+def _set(control: BrokerControl, args: Rules) -> Nothing:
+    """Apply these rules from now on, and no others."""
+    server = control.server
+    if control.faults is None:
+        control.faults = RequestFaults(
+            server.config.node_id,
+            server.dispatchers,
+            lambda: server.metadata.image.topic_names,
+            control.fault_counts,
+        )
+    control.faults.set_rules(args.rules)
+    return Nothing()
+
+
+def _counts(control: BrokerControl, _: Nothing) -> Counted:
+    """Return how often each rule matched and applied."""
+    counts = {} if control.faults is None else control.faults.counts()
+    return Counted(os.getpid(), {rule: (each.calls, each.hits) for rule, each in counts.items()})
+
+
+# -- on the cluster --------------------------------------------------------------------------------
+
+
+async def _add(control: ClusterControl, args: Add) -> Rule:
+    """Add a fault: requests that match it fail as its effect says, when its trigger says."""
+    rule = checked(Rule(control.next_fault_id, args.match, args.trigger, args.effect))
+    if rule.match.broker is not None:
+        try:
+            control.node(rule.match.broker)
+        except ControlError as error:
+            raise ControlError(error.message, field="match.broker") from None
+    nodes = control.running()
+    if nodes:
+        await nodes[0].ask("broker.check_fault", to_json(rule))
+    control.next_fault_id += 1
+    control.fault_rules = (*control.fault_rules, rule)
+    await _install_all(control)
+    return rule
+
+
+async def _install_all(control: ClusterControl) -> None:
+    await control.ask_all("broker.set_faults", to_json(Rules(control.fault_rules)))
+
+
+async def install(control: ClusterControl, node: ControlledNode) -> None:
+    """Apply the rules on a broker that has just started."""
+    if control.fault_rules:
+        await node.ask("broker.set_faults", to_json(Rules(control.fault_rules)))
+
+
+async def _list(control: ClusterControl, _: Nothing) -> Rules:
+    """Return all request faults with their calls and hits."""
+    if not control.fault_rules:
+        return Rules()
+    by_process = {
+        counted.pid: counted.counts
+        for counted in (await control.ask_all("broker.fault_counts", {})).values()
+    }
+    rules = []
+    for rule in control.fault_rules:
+        counts = [counts[rule.id] for counts in by_process.values() if rule.id in counts]
+        total = Count(sum(calls for calls, _ in counts), sum(hits for _, hits in counts))
+        rules.append(rule.counted(total))
+    return Rules(tuple(rules))
+
+
+async def _find(control: ClusterControl, rule_id: int) -> Rule:
+    for rule in (await _list(control, Nothing())).rules:
+        if rule.id == rule_id:
+            return rule
+    raise ControlError(f"there is no fault {rule_id}", field="id", status=MISSING)
+
+
+async def _remove(control: ClusterControl, args: One) -> Rule:
+    """Remove a fault; return it with its last counts."""
+    rule = await _find(control, args.id)
+    control.fault_rules = tuple(each for each in control.fault_rules if each.id != args.id)
+    await _install_all(control)
+    return rule
+
+
+async def clear_faults(control: ClusterControl, _: Nothing) -> Nothing:
+    """Remove all request faults."""
+    if control.fault_rules:
+        control.fault_rules = ()
+        await _install_all(control)
+    return Nothing()
+
+
+async def _wait(control: ClusterControl, args: Wait) -> Rule:
+    """Wait until a fault has that many hits."""
+    if args.hits < 1:
+        raise ControlError(f"must be at least 1, not {args.hits}", field="hits")
+    if not 0 <= args.seconds <= WAIT_S_MAX:
+        text = f"must be between 0 and {WAIT_S_MAX:g}, not {args.seconds:g}"
+        raise ControlError(text, field="seconds")
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + args.seconds
+    while True:
+        rule = await _find(control, args.id)
+        if rule.hits >= args.hits:
+            return rule
+        if loop.time() >= deadline:
+            text = (
+                f"fault {rule.id} has {rule.hits} of {args.hits} hits after {args.seconds:g} s; "
+                f"{rule.calls} requests matched"
+            )
+            raise ControlError(text, status=UNANSWERED)
+        await asyncio.sleep(LOOK_S)
+
+
+CALLS = (
+    Call("broker.check_fault", "broker", Rule, Nothing, _check),
+    Call("broker.set_faults", "broker", Rules, Nothing, _set),
+    Call("broker.fault_counts", "broker", Nothing, Counted, _counts),
+    Call("faults.add", "cluster", Add, Rule, _add),
+    Call("faults.list", "cluster", Nothing, Rules, _list),
+    Call("faults.remove", "cluster", One, Rule, _remove),
+    Call("faults.clear", "cluster", Nothing, Nothing, clear_faults),
+    Call("faults.wait", "cluster", Wait, Rule, _wait),
+)

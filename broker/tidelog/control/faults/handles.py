@@ -1,0 +1,166 @@
+"""Faults of requests as Python methods for asyncio: `cluster.faults`.
+
+`blocking.py` has the same for code without asyncio, and is generated from this file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.control.faults.rules import Effect, Match, Rule, Trigger
+from tidelog.control.values import to_json
+
+if TYPE_CHECKING:
+    from tidelog.control.handles import Ask
+
+__all__ = ["Fault", "Faults", "On"]
+
+
+class Faults:
+    """The faults of requests: `cluster.faults.on("Produce", topic="orders").once().error(...)`."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def on(
+        self,
+        api: str | int | None = None,
+        *,
+        client_id: str | None = None,
+        connection: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        broker: int | None = None,
+    ) -> On:
+        """Choose requests; None matches any. `*` and `?` in names stand for any characters.
+
+        `api` is a name or a key, `connection` the client's `host:port`, `broker` a node id.
+        """
+        match = Match(
+            api=api,
+            client_id=client_id,
+            connection=connection,
+            topic=topic,
+            partition=partition,
+            group=group,
+            transactional_id=transactional_id,
+            broker=broker,
+        )
+        return On(self._ask, match, Trigger())
+
+    async def rules(self) -> tuple[Rule, ...]:
+        """Return all faults with their calls and hits."""
+        rules: tuple[Rule, ...] = (await self._ask("faults.list", {})).rules
+        return rules
+
+    async def clear(self) -> None:
+        """Remove all faults."""
+        await self._ask("faults.clear", {})
+
+
+class On:
+    """Chosen requests; a trigger limits to which of them a fault applies."""
+
+    def __init__(self, ask: Ask, match: Match, trigger: Trigger) -> None:
+        self._ask = ask
+        self._match = match
+        self._trigger = trigger
+
+    def _when(self, trigger: Trigger) -> On:
+        return On(self._ask, self._match, trigger)
+
+    def once(self) -> On:
+        """Apply to the first request only."""
+        return self._when(Trigger(times=1))
+
+    def times(self, n: int) -> On:
+        """Apply to the first `n` requests."""
+        return self._when(Trigger(times=n))
+
+    def on_call(self, n: int) -> On:
+        """Apply to the `n`th request only, counted from 1."""
+        return self._when(Trigger(on_call=n))
+
+    def every(self, n: int) -> On:
+        """Apply to each `n`th request."""
+        return self._when(Trigger(every=n))
+
+    def every_time(self) -> On:
+        """Apply to all requests, until the fault is removed; the default."""
+        return self._when(Trigger())
+
+    def with_probability(self, p: float, *, seed: int = 0) -> On:
+        """Apply to each request by chance; the same seed draws the same."""
+        return self._when(Trigger(probability=p, seed=seed))
+
+    async def _add(self, effect: Effect) -> Fault:
+        args = {"match": self._match, "trigger": self._trigger, "effect": effect}
+        rule = await self._ask("faults.add", {name: to_json(each) for name, each in args.items()})
+        return Fault(self._ask, rule)
+
+    async def error(self, code: str | int) -> Fault:
+        """Answer with an error of Kafka, by name or number; the request does no work."""
+        return await self._add(Effect("error", error=code))
+
+    async def delay(self, seconds: float) -> Fault:
+        """Let the request wait before its work."""
+        return await self._add(Effect("delay_request", seconds=seconds))
+
+    async def delay_answer(self, seconds: float) -> Fault:
+        """Let the answer wait after the work."""
+        return await self._add(Effect("delay_answer", seconds=seconds))
+
+    async def drop_connection(self, *, after_work: bool = False) -> Fault:
+        """Close the connection before the work, or after it and without an answer."""
+        return await self._add(Effect("drop_after" if after_work else "drop_before"))
+
+    async def swallow_answer(self) -> Fault:
+        """Do the work and answer nothing; the client times out."""
+        return await self._add(Effect("swallow"))
+
+    async def stale_leader(self) -> Fault:
+        """Let Metadata name another broker as the leader, of the epoch before."""
+        return await self._add(Effect("stale_leader"))
+
+    async def throttle(self, seconds: float) -> Fault:
+        """Let the answer ask the client to wait, as a quota does."""
+        return await self._add(Effect("throttle", seconds=seconds))
+
+    async def corrupt_records(self) -> Fault:
+        """Change a byte of the records that are sent (Produce) or answered (Fetch)."""
+        return await self._add(Effect("corrupt"))
+
+    async def cut_short(self, size: int | None = None) -> Fault:
+        """End the records of a Fetch after `size` bytes; in the middle without it."""
+        return await self._add(Effect("cut_short", bytes=size))
+
+
+class Fault:
+    """A fault that was added."""
+
+    def __init__(self, ask: Ask, rule: Rule) -> None:
+        self._ask = ask
+        self.rule = rule
+        """The fault, with the counts of the last call of this handle."""
+
+    def __repr__(self) -> str:
+        return f"<Fault {self.rule}>"
+
+    async def wait(self, hits: int = 1, *, seconds: float = 10.0) -> Rule:
+        """Wait until it has applied so often; ControlError after `seconds`."""
+        args = {"id": self.rule.id, "hits": hits, "seconds": seconds}
+        self.rule = await self._ask("faults.wait", args)
+        return self.rule
+
+    async def hits(self) -> int:
+        """Return how often it has applied."""
+        rules = (await self._ask("faults.list", {})).rules
+        self.rule = next((rule for rule in rules if rule.id == self.rule.id), self.rule)
+        return self.rule.hits
+
+    async def remove(self) -> Rule:
+        """Remove it; return its last counts."""
+        self.rule = await self._ask("faults.remove", {"id": self.rule.id})
+        return self.rule

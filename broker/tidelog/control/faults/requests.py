@@ -1,0 +1,257 @@
+"""Applies the rules of request faults on one broker.
+
+While there are rules, the handlers of the APIs they match are wrapped (`Dispatcher.intercept`);
+other APIs, and all of them without rules, are served as ever. A request that a rule applies to is
+performed by a coroutine: later requests of its connection wait for it, as behind any slow request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from fnmatch import fnmatchcase
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from tidelog.control.faults.answers import (
+    add_answers,
+    error_answer,
+    fail_topics,
+    spoil,
+    stale,
+)
+from tidelog.control.faults.naming import names_of, only
+from tidelog.control.faults.rules import BETWEEN_BROKERS, Count, error_code
+from tidelog.network.dispatch import Deferred, RequestContext
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import FetchResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tidelog.control.faults.rules import Rule
+    from tidelog.network.dispatch import Dispatcher, Handler, Peer
+    from tidelog_protocol.apis import Api
+
+__all__ = ["RequestFaults"]
+
+_BROKER_CLIENT = re.compile(r"broker-\d+-")
+_LOOK_S = 0.1
+
+
+class RequestFaults:
+    """The request faults of one broker."""
+
+    def __init__(
+        self,
+        node_id: int,
+        dispatchers: Sequence[Dispatcher],
+        topic_names: Callable[[], Mapping[bytes, str]],
+        counts: dict[int, Count],
+    ) -> None:
+        """Brokers of one process share `counts`, so that `times(1)` is once in all of them."""
+        self._node_id = node_id
+        self._dispatchers = dispatchers
+        self._topic_names = topic_names
+        self._counts = counts
+        self._rules: list[Rule] = []
+
+    def set_rules(self, rules: Sequence[Rule]) -> None:
+        """Apply these rules from now on, in their order, and no others."""
+        self._rules = [rule for rule in rules if rule.match.broker in (None, self._node_id)]
+        kept = {rule.id for rule in rules}
+        for gone in self._counts.keys() - kept:
+            del self._counts[gone]
+        for dispatcher in self._dispatchers:
+            dispatcher.intercept(self._wrapped if self._rules else None)
+
+    def counts(self) -> dict[int, Count]:
+        """Return how often each rule matched and applied."""
+        return self._counts
+
+    def _wrapped(self, key: ApiKey, handler: Handler) -> Handler:
+        """Return the handler with its faults; itself if no rule is for this API."""
+        api = API[key]
+        rules = [rule for rule in self._rules if rule.api in (None, api)]
+        if not rules:
+            return handler
+
+        def faulty(context: RequestContext, request: Any) -> Any:
+            if key == ApiKey.FETCH and not _is_of_broker(context):
+                if request.session_epoch > 0:
+                    return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+                request.session_epoch = -1  # so that each request names all its partitions
+            applied = [rule for rule in rules if self._applies(rule, api, context, request)]
+            if not applied:
+                return handler(context, request)
+            return _Faulty(api, handler, context, self._topic_names()).perform(request, applied)
+
+        return faulty
+
+    def _applies(self, rule: Rule, api: Api, context: RequestContext, request: Any) -> bool:
+        """Count a request that matches; return whether the rule applies to it."""
+        match = rule.match
+        if match.client_id is None:
+            if _is_of_broker(context) and api.name not in BETWEEN_BROKERS:
+                return False
+        elif not fnmatchcase(context.client_id or "", match.client_id):
+            return False
+        client = f"{context.client_host}:{context.client_port}"
+        if match.connection not in (None, client) or request is None:
+            return False
+        names = names_of(request, self._topic_names())
+        if api.key == ApiKey.METADATA and request.topics is None:
+            names.partitions.extend((name, None) for name in self._topic_names().values())
+        if not match.accepts(names):
+            return False
+        return self._counts.setdefault(rule.id, Count()).applies(rule.trigger)
+
+
+def _is_of_broker(context: RequestContext) -> bool:
+    return _BROKER_CLIENT.match(context.client_id or "") is not None
+
+
+class _Faulty:
+    """One request that rules apply to."""
+
+    def __init__(
+        self, api: Api, handler: Handler, context: RequestContext, topic_names: Mapping[bytes, str]
+    ) -> None:
+        self._api = api
+        self._handler = handler
+        self._context = context
+        self._topic_names = topic_names
+
+    async def perform(self, request: Any, rules: Sequence[Rule]) -> Any:
+        """Perform the request with the effects of all rules; return its answer."""
+        effects = [rule.effect.kind for rule in rules]
+        await _pause(rules, "delay_request")
+        if "drop_before" in effects:
+            self._drop()
+        if self._api.key == ApiKey.PRODUCE:
+            for rule in rules:
+                if rule.effect.kind == "corrupt":
+                    spoil(request, rule.match, self._topic_names)
+        answer = await self._work(request, rules)
+        if answer is not None:
+            for rule in rules:
+                self._change(answer, rule)
+        await _pause(rules, "delay_answer")
+        if "drop_after" in effects:
+            self._drop()
+        if "swallow" in effects:
+            await self._until_closed()
+        return answer
+
+    async def _until_closed(self) -> None:
+        """Let the client wait until it closes the connection."""
+        peer: Any = self._context.peer
+        while not peer.closing:  # noqa: ASYNC110 - connections have no event for their end
+            await asyncio.sleep(_LOOK_S)
+
+    def _drop(self) -> None:
+        """Close the connection without an answer."""
+        self._context.close()
+        raise asyncio.CancelledError
+
+    async def _work(self, request: Any, rules: Sequence[Rule]) -> Any:
+        """Do the work of all parts of the request that no error is for; return the answer."""
+        errors = [rule for rule in rules if rule.effect.error is not None]
+        if not errors or self._api.key == ApiKey.METADATA:
+            return await self._result(request)
+        if getattr(request, "acks", -1) == 0:
+            self._drop()  # as Kafka does: the client awaits no answer
+        answers = []
+        for rule in errors:
+            code = error_code(rule.effect.error or 0)
+            if not rule.match.is_partial:
+                return error_answer(self._api, request, code)
+            failed, _ = only(request, rule.match.names, self._topic_names)
+            answers.append(error_answer(self._api, failed, code))
+            request, left = only(request, _others(rule), self._topic_names)
+            if not left:
+                break
+        else:
+            if self._api.key == ApiKey.FETCH:
+                request.max_wait_ms = 0  # an error is answered at once
+            answers.insert(0, await self._result(request))
+        for more in answers[1:]:
+            add_answers(answers[0], more)
+        return answers[0]
+
+    def _change(self, answer: Any, rule: Rule) -> None:
+        effect = rule.effect
+        match effect.kind:
+            case "throttle":
+                answer.throttle_time_ms = round((effect.seconds or 0) * 1000)
+            case "stale_leader":
+                stale(answer, rule.match, self._topic_names)
+            case "error" if self._api.key == ApiKey.METADATA:
+                code = error_code(effect.error or 0)
+                fail_topics(answer, rule.match, code, self._topic_names)
+            case "corrupt" if self._api.key == ApiKey.FETCH:
+                spoil(answer, rule.match, self._topic_names)
+            case "cut_short":
+                spoil(answer, rule.match, self._topic_names, effect.bytes, cuts=True)
+
+    async def _result(self, request: Any) -> Any:
+        """Return the message that the handler answers; None if it answers nothing."""
+        context = self._context
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        inner = RequestContext(
+            _Answered(context.peer, answered),
+            context.api_key,
+            context.api_version,
+            context.correlation_id,
+            context.client_id,
+        )
+        answer = self._handler(inner, request)
+        if isinstance(answer, Deferred):
+            answer = await answered
+        elif isinstance(answer, CoroutineType):
+            answer = await answer
+        if isinstance(answer, list):  # a body that is encoded already
+            codec = self._api.response_codec(context.api_version)
+            return codec.decode(memoryview(b"".join(answer)), 0)
+        return answer
+
+
+def _others(rule: Rule) -> Callable[[str, int | None], bool]:
+    """Return what the rule does not match."""
+    return lambda topic, partition: not rule.match.names(topic, partition)
+
+
+async def _pause(rules: Sequence[Rule], kind: str) -> None:
+    seconds = sum(rule.effect.seconds or 0 for rule in rules if rule.effect.kind == kind)
+    if seconds:
+        await asyncio.sleep(seconds)
+
+
+class _Answered:
+    """The connection as a handler sees it, whose answers come here first."""
+
+    def __init__(self, peer: Peer, answered: asyncio.Future[Any]) -> None:
+        self.client_host = peer.client_host
+        self.client_port = peer.client_port
+        self.listener = peer.listener
+        self._peer = peer
+        self._answered = answered
+
+    @property
+    def software(self) -> tuple[str, str]:
+        """The client's software."""
+        return self._peer.software
+
+    @software.setter
+    def software(self, given: tuple[str, str]) -> None:
+        self._peer.software = given
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._peer.close()
+
+    def complete(self, context: RequestContext, response: Any) -> None:
+        """Take the answer of a parked request."""
+        if not self._answered.done():
+            self._answered.set_result(response)
