@@ -112,7 +112,7 @@ def test_requests_of_another_cluster_or_malformed_get_kafkas_error() -> None:
     simulate(story)
 
 
-def test_node_whose_log_failed_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_node_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
     async def story(world: QuorumWorld) -> None:
         await world.start()
         node = await world.elected()
