@@ -5,6 +5,7 @@
 - `benchmarks.svg`: the ratios in the first table of `benchmarks.md`.
 - `blocking.py` of `broker/tidelog/control` and `control/faults`: the methods of `handles.py`
   beside it, without asyncio.
+- `openapi.json`: the control calls over HTTP, for generators of clients.
 
 `tests/test_docs.py` fails while a file differs from what this would write.
 """
@@ -12,6 +13,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from functools import partial
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING
 from tidelog.config import keys, tiered_keys
 from tidelog.config.broker import DEVELOPER_PROFILE, update_mode
 from tidelog.config.vocabulary import READ_ONLY, BrokerKey
+from tidelog.control.openapi import document
 from tidelog_storage.config import BROKER_KEYS, TOPIC_KEYS
 from tidelog_storage.config_key import ConfigKey, collect_keys
 
@@ -387,12 +390,18 @@ def blocking(folder: str = ".") -> str:
     return text
 
 
+def openapi() -> str:
+    """The document that the HTTP door serves."""
+    return json.dumps(document(), indent=1) + "\n"
+
+
 GENERATED = {
     "docs/configuration.md": configuration,
     "docs/rooms.svg": picture,
     "docs/benchmarks.svg": bars,
     "broker/tidelog/control/blocking.py": blocking,
     "broker/tidelog/control/faults/blocking.py": partial(blocking, "faults"),
+    "docs/openapi.json": openapi,
 }
 
 

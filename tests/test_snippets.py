@@ -84,11 +84,11 @@ def test_pytest(snippet: Snippet, folder: Path) -> None:
 # -- shell -----------------------------------------------------------------------------------------
 
 SHIM = """\
-#!/bin/sh
+#!/bin/bash
 command=$1; shift
-at=$(sed -n 's/^tidelog ready bootstrap.servers=\\([^,]*\\).*/\\1/p' {folder}/said)
+at=$(sed -n 's/^tidelog ready bootstrap.servers=\\([^, ]*\\).*/\\1/p' {folder}/said)
 case $command in
-serve) exec {tidelog} serve --port 0 "$@" > {folder}/said ;;
+serve) exec {tidelog} serve --port 0 "${{@/127.0.0.1:9990/127.0.0.1:0}}" > {folder}/said ;;
 verify) exec {tidelog} verify $(echo "$1" | sed "s/^localhost:9092$/$at/") ;;
 topics|groups|produce|consume|configs|tiers)
     exec {tidelog} $command "$@" --bootstrap-server "$at" ;;
@@ -99,6 +99,10 @@ BEGINNING = """\
 set -eu
 pip() { :; }
 make() { :; }
+curl() {
+    door=$(sed -n 's/.* control=//p' said)
+    command curl --silent --show-error --fail-with-body "${@/#http:??127.0.0.1:9990/$door}"
+}
 ready() { until grep -q "^tidelog ready" said; do kill -0 $!; sleep 0.05; done; }
 trap 'jobs -p | xargs -r kill; wait' EXIT
 """

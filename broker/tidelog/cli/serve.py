@@ -3,9 +3,9 @@
 This module parses the options; `serve_cluster.py` runs the brokers.
 
 Standard output gets one line, `tidelog ready bootstrap.servers=HOST:PORT`, once the brokers answer
-clients; everything else goes to standard error. The exit code is 0 after a clean stop. It is 1,
-with one line that gives the reason, if a broker cannot start or the disks of all brokers have
-failed.
+clients; with `--control` it ends with ` control=URL`. Everything else goes to standard error. The
+exit code is 0 after a clean stop. It is 1, with one line that gives the reason, if a broker cannot
+start or the disks of all brokers have failed.
 """
 
 # ruff: noqa: PLC0415 - what takes long to import waits until the arguments are known to be good
@@ -59,6 +59,12 @@ def _parser() -> argparse.ArgumentParser:
         "--tiered-topics",
         metavar="PATTERN,...",
         help="set remote.storage.enable on topics with these names (* and ? are wildcards)",
+    )
+    parser.add_argument(
+        "--control",
+        metavar="HOST:PORT",
+        help="take control calls (faults, time, state) over HTTP here; port 0 takes a free one;"
+        " elsewhere than on loopback, clients send the token of TIDELOG_CONTROL_TOKEN",
     )
     add_common_options(parser)
     return parser

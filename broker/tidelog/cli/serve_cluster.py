@@ -2,13 +2,16 @@
 
 Ready line, stop and exit codes are those of `serve.py`; the ready line names all brokers. With
 `--until-stdin-ends`, lines of standard input are control calls from the handles of `running.py`,
-and their answers are lines of standard output (`control/wire.py`).
+and their answers are lines of standard output (`control/wire.py`). `--control` has the same calls
+over HTTP (`control/http.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli.ending import Ending, stop_within_limit
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
+    from tidelog.control.http import HttpDoor
     from tidelog.embedded.nodes import Node
 
 __all__ = ["serve_cluster"]
@@ -51,14 +55,45 @@ def serve_cluster(settings: Mapping[str, str], options: argparse.Namespace, endi
             log_level=level,
         )
         until_end = options.until_stdin_ends
-        return ending.run(lambda: _serve(cluster, ending, until_stdin_ends=until_end))
+        if options.control is None:
+            return ending.run(lambda: _serve(cluster, ending, until_stdin_ends=until_end))
+        door = _door(cluster, options.control)
+        return ending.run(lambda: _serve_with(door, cluster, ending, until_stdin_ends=until_end))
     except ConfigError as error:
         return refuse(f"{error.key}: {error.message}")
     except (ClusterError, StartError) as error:
         return refuse(str(error))
 
 
-async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) -> int:
+def _door(cluster: Cluster, address: str) -> HttpDoor:
+    """Return the HTTP door; StartError if it cannot be had."""
+    try:
+        from tidelog.control.http import Address, HttpDoor  # noqa: PLC0415 - an extra, and 0.1 s
+    except ModuleNotFoundError as error:
+        raise StartError(
+            f"--control: needs {error.name} (pip install 'tidelog[control]')"
+        ) from error
+    return HttpDoor(
+        Address.parse(address, os.environ.get("TIDELOG_CONTROL_TOKEN")),
+        partial(_perform, cluster),
+    )
+
+
+async def _serve_with(
+    door: HttpDoor, cluster: Cluster, ending: Ending, *, until_stdin_ends: bool
+) -> int:
+    """Serve with the HTTP door, which listens first: a taken port is known before files change."""
+    await door.start()
+    try:
+        control = f" control={door.url}"
+        return await _serve(cluster, ending, until_stdin_ends=until_stdin_ends, control=control)
+    finally:
+        await door.stop()
+
+
+async def _serve(
+    cluster: Cluster, ending: Ending, *, until_stdin_ends: bool, control: str = ""
+) -> int:
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
     code = 0
@@ -81,7 +116,7 @@ async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) ->
     ending.started(asked_to_stop.set)
     freeze()
     calls = _control(cluster, asked_to_stop.set) if until_stdin_ends else None
-    say(f"{READY_WORDS}{cluster.bootstrap_servers}")
+    say(f"{READY_WORDS}{cluster.bootstrap_servers}{control}")
     await asked_to_stop.wait()
     if calls is not None:
         await calls.stop()
@@ -106,9 +141,13 @@ def _control(cluster: Cluster, at_end: Callable[[], None]) -> CallReader:
     async def perform(call: str, args: Mapping[str, Any]) -> Any:
         from tidelog.control.values import to_json  # noqa: PLC0415 - on the first call
 
-        result = to_json(await cluster.ask(call, args))
-        if call in ("brokers.stop", "brokers.kill"):
-            thaw()
-        return result
+        return to_json(await _perform(cluster, call, args))
 
     return CallReader(0, perform, write=say, at_end=at_end)
+
+
+async def _perform(cluster: Cluster, call: str, args: Mapping[str, Any]) -> Any:
+    result = await cluster.ask(call, args)
+    if call in ("brokers.stop", "brokers.kill"):
+        thaw()
+    return result

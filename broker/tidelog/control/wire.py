@@ -20,7 +20,7 @@ from tidelog_storage.base_error import TidelogError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-__all__ = ["ANSWER_BYTES_MAX", "Asker", "CallReader", "answer_of", "call_line"]
+__all__ = ["ANSWER_BYTES_MAX", "Asker", "CallReader", "answer_of", "call_line", "error_form"]
 
 log = logging.getLogger("tidelog.control")
 
@@ -143,7 +143,7 @@ class CallReader:
                 raise ControlError(f"more than {CALLS_MAX} calls at once", status=REFUSED)
             answer: dict[str, Any] = {"result": await self._perform(call, args)}
         except Exception as error:  # noqa: BLE001 - reported to the parent
-            answer = {"error": _error(error)}
+            answer = {"error": error_form(error)}
         self._write(json.dumps({"id": number, **answer}))
 
     def _stop_reading(self) -> None:
@@ -171,7 +171,8 @@ def _parsed(line: bytes) -> tuple[int, str, dict[str, Any]]:
         raise ControlError(text, status=INVALID) from None
 
 
-def _error(error: Exception) -> dict[str, Any]:
+def error_form(error: Exception) -> dict[str, Any]:
+    """Return an error's message, field and status; a fault of ours is logged."""
     if isinstance(error, ControlError):
         return {"message": error.message, "field": error.field, "status": error.status}
     text = " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,310 @@
+"""The control calls over HTTP: the same calls, arguments and errors as the Python doors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from openapi_spec_validator import validate
+
+from support.processes import COMMAND, END_S_MAX, Serve
+from tidelog.control.brokers import Brokers, BrokerState
+from tidelog.control.errors import ControlError
+from tidelog.control.http import BODY_BYTES_MAX, Address, HttpDoor
+from tidelog.control.openapi import document, path_of
+from tidelog.control.table import CALLS, find
+from tidelog.control.values import from_json
+from tidelog.start_error import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+ONE = Brokers("h:1", (BrokerState(1, True, "h:1", None, None),))
+LOOPBACK = Address("127.0.0.1", 0, None)
+
+
+class Answer(NamedTuple):
+    status: int
+    kind: str
+    body: Any
+
+
+def send(url: str, args: object = None, *, body: bytes | None = None, **headers: str) -> Answer:
+    """GET without arguments, POST with some."""
+    data = body if args is None else json.dumps(args).encode()
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    request = urllib.request.Request(url, data, named)
+    try:
+        with urllib.request.urlopen(request, timeout=END_S_MAX) as answer:
+            return Answer(answer.status, answer.headers["Content-Type"], json.load(answer))
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, error.headers["Content-Type"], json.load(error))
+
+
+async def checked(call: str, args: Mapping[str, Any]) -> Any:
+    """Check a call as the table does, and describe one broker."""
+    from_json(find(call, "cluster").arguments, dict(args))
+    return ONE
+
+
+def with_door(
+    use: Callable[[str], None],
+    ask: Callable[[str, Mapping[str, Any]], Awaitable[Any]] = checked,
+    address: Address = LOOPBACK,
+) -> None:
+    """Use a door from another thread."""
+
+    async def test() -> None:
+        door = HttpDoor(address, ask)
+        await door.start()
+        try:
+            await asyncio.to_thread(use, door.url)
+        finally:
+            await door.stop()
+
+    asyncio.run(test())
+
+
+def test_calls_and_their_errors() -> None:
+    def use(url: str) -> None:
+        calls = f"{url}/v1/brokers"
+        described = {
+            "bootstrap_servers": "h:1",
+            "brokers": [
+                {
+                    "node_id": 1,
+                    "is_running": True,
+                    "address": "h:1",
+                    "failure": None,
+                    "running": None,
+                }
+            ],
+        }
+        assert send(f"{calls}/describe") == (200, "application/json", described)
+        assert send(f"{calls}/describe", {}).body == described
+        assert send(f"{calls}/describe", body=b"").body == described
+        assert send(f"{calls}/stop", {"broker": 1}).status == 200
+        problem = "application/problem+json"
+        assert send(f"{calls}/stop", {"broker": "1"}) == (
+            400,
+            problem,
+            {
+                "type": "about:blank",
+                "title": "Bad Request",
+                "status": 400,
+                "detail": "must be an integer, not '1'",
+                "field": "broker",
+            },
+        )
+        for wrong, status, detail in (
+            (send(f"{calls}/stops", {}), 404, "did you mean brokers.stop?"),
+            (send(f"{url}/v1/broker/describe", {}), 404, "there is no call"),  # not of clusters
+            (send(f"{calls}/stop"), 405, "brokers.stop is no call that only reads: use POST"),
+            (send(f"{calls}/describe?broker=1"), 400, "is unknown"),
+            (send(f"{calls}/stop", [1]), 400, "no JSON object"),
+            (send(f"{calls}/stop", body=b"{"), 400, "no JSON: Expecting property name"),
+            (send(f"{calls}/stop", body=bytes(BODY_BYTES_MAX + 1)), 413, "more than"),
+            (send(f"{url}/elsewhere"), 404, "Not Found"),
+        ):
+            assert (wrong.status, wrong.kind) == (status, problem)
+            assert detail in wrong.body["detail"]
+
+    with_door(use)
+
+
+def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask(_call: str, _args: Mapping[str, Any]) -> Any:
+        raise KeyError("x")
+
+    def use(url: str) -> None:
+        answer = send(f"{url}/v1/brokers/describe")
+        assert (answer.status, answer.body["detail"]) == (500, "KeyError: 'x'")
+
+    with_door(use, ask)
+    assert "a control call failed" in caplog.text
+
+
+@pytest.mark.parametrize(("running", "status"), [(True, 200), (False, 503)])
+def test_health_is_whether_a_broker_runs(running: bool, status: int) -> None:
+    async def ask(_call: str, _args: Mapping[str, Any]) -> Any:
+        return Brokers("", (BrokerState(1, running, None, None, None),))
+
+    def use(url: str) -> None:
+        answer = send(f"{url}/v1/health")
+        assert (answer.status, answer.body) == (status, {"running": [1] if running else []})
+
+    with_door(use, ask)
+
+
+def test_web_pages_of_others_make_no_calls() -> None:
+    """One that names its own server 127.0.0.1 has its own name in `Host`."""
+
+    def use(url: str) -> None:
+        describe = f"{url}/v1/brokers/describe"
+        assert send(describe, Host="evil.example").status == 421
+        assert send(describe, {}, Origin="https://evil.example").status == 403
+        assert send(describe, {}, Origin=url).status == 200
+        assert send(describe.replace("127.0.0.1", "localhost")).status == 200
+
+    with_door(use)
+
+
+def test_a_token_is_needed_where_others_reach_the_door() -> None:
+    with pytest.raises(StartError, match="set TIDELOG_CONTROL_TOKEN"):
+        Address.parse("0.0.0.0:0", None)
+    with pytest.raises(StartError, match="set TIDELOG_CONTROL_TOKEN"):
+        Address.parse("example.org:0", "")
+
+    def use(url: str) -> None:
+        near = url.replace("0.0.0.0", "127.0.0.1")
+        describe = f"{near}/v1/brokers/describe"
+        for wrong in ({}, {"Authorization": "Bearer guess"}, {"Authorization": "Bearer \xe9"}):
+            assert send(describe, **wrong).status == 401
+        assert send(describe, Authorization="Bearer secret").status == 200
+        assert send(f"{near}/v1/health").status == 200
+        assert send(f"{near}/openapi.json").status == 200
+
+    with_door(use, address=Address.parse("0.0.0.0:0", "secret"))
+
+
+@pytest.mark.parametrize("text", ["9000", "h:", ":9000", "h:x", "h:65536", "h:-1"])
+def test_a_bad_address_is_refused(text: str) -> None:
+    with pytest.raises(StartError, match="is not HOST:PORT"):
+        Address.parse(text, "secret")
+
+
+def test_an_address_of_ipv6_has_brackets() -> None:
+    assert Address.parse("[::1]:0", None) == Address("::1", 0, None)
+    assert Address.parse("localhost:5", None).is_loopback
+
+
+def test_a_taken_port_is_one_line() -> None:
+    def use(url: str) -> None:
+        port = url.rpartition(":")[2]
+        with pytest.raises(StartError, match=f"cannot listen on 127.0.0.1:{port}: Address already"):
+            with_door(lambda _: None, address=Address("127.0.0.1", int(port), None))
+
+    with_door(use)
+
+
+def test_a_call_that_waits_does_not_hold_up_the_end() -> None:
+    async def ask(_call: str, _args: Mapping[str, Any]) -> Any:
+        await asyncio.sleep(600)
+
+    async def test() -> None:
+        door = HttpDoor(LOOPBACK, ask)
+        await door.start()
+        host, port = door.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /v1/brokers/describe HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        await door.stop()
+        writer.close()
+
+    asyncio.run(asyncio.wait_for(test(), END_S_MAX))
+
+
+def test_the_document_has_every_call() -> None:
+    made = document()
+    validate(made)
+    assert sorted(made["paths"]) == sorted(
+        ["/v1/health", *(path_of(call.name) for call in CALLS.values() if call.scope == "cluster")]
+    )
+    stop = made["paths"]["/v1/brokers/stop"]["post"]
+    assert stop["summary"] == "Move a broker's leaderships to other brokers, then stop it."
+    assert stop["requestBody"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/brokers.OneBroker"
+    }
+    schemas = made["components"]["schemas"]
+    assert schemas["brokers.OneBroker"]["required"] == ["broker"]
+    assert schemas["brokers.AddBroker"]["properties"] == {
+        "rack": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
+    }
+
+    def use(url: str) -> None:
+        assert send(f"{url}/openapi.json").body == made
+
+    with_door(use)
+
+
+# -- tidelog serve ---------------------------------------------------------------------------------
+
+
+def test_serve_names_the_door_and_takes_calls(serve: Serve) -> None:
+    served = serve("--port", "0", "--control", "127.0.0.1:0")
+    servers, _, url = served.bootstrap.partition(" control=")
+    assert send(f"{url}/v1/health").body == {"running": [1]}
+    assert send(f"{url}/v1/topics/create", {"name": "t", "partitions": 2}).status == 200
+    again = send(f"{url}/v1/topics/create", {"name": "t"})
+    assert "already exists" in again.body["detail"]
+    topics = send(f'{url}/v1/state?topics=["t"]').body["topics"]
+    assert [(topic["name"], len(topic["partitions"])) for topic in topics] == [("t", 2)]
+    killed = send(f"{url}/v1/brokers/kill", {"broker": 1})
+    assert killed.body["bootstrap_servers"] == ""
+    assert send(f"{url}/v1/health").status == 503
+    assert send(f"{url}/v1/brokers/start", {"broker": 1}).body["bootstrap_servers"] == servers
+    assert served.end(signal.SIGTERM) == (0, "", "")
+
+
+def test_the_same_errors_as_in_python(serve: Serve) -> None:
+    served = serve("--port", "0", "--control", "127.0.0.1:0")
+    url = served.bootstrap.partition(" control=")[2]
+    for call, args in (
+        ("brokers.stop", {"broker": 9}),
+        ("brokers.stop", {}),
+        ("brokers.add", {}),
+        ("topics.delete", {"name": "none"}),
+        ("topics.delete", {"name": 1}),
+        ("nothing.such", {}),
+    ):
+        answer = send(f"{url}{path_of(call)}", args)
+        error = asyncio.run(error_in_python(call, args))
+        assert answer.status == error.status
+        assert answer.body["detail"] == error.message
+        assert answer.body.get("field") == error.field
+
+
+async def error_in_python(call: str, args: Mapping[str, Any]) -> ControlError:
+    import tidelog
+    from tidelog.control.wire import error_form
+
+    async with tidelog.Cluster() as cluster:
+        try:
+            await cluster.ask(call, args)
+        except tidelog.TidelogError as error:
+            return ControlError(**error_form(error))
+    raise AssertionError("no error")
+
+
+def test_serve_says_what_is_wrong_with_the_address() -> None:
+    ended = subprocess.run(
+        [*COMMAND, "serve", "--port", "0", "--control", "0.0.0.0:0"],
+        capture_output=True,
+        text=True,
+        timeout=END_S_MAX,
+        check=False,
+    )
+    reason = "--control: other machines reach 0.0.0.0: set TIDELOG_CONTROL_TOKEN to a secret"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"tidelog: {reason}\n")
+
+
+def test_without_it_nothing_of_it_is_imported() -> None:
+    script = (
+        "import sys, tidelog, asyncio\n"
+        "import tidelog.cli.serve_cluster\n"
+        "async def run():\n"
+        "    async with tidelog.Cluster(): pass\n"
+        "asyncio.run(run())\n"
+        "print(*({'starlette', 'uvicorn', 'h11', 'tidelog.control.table'} & {*sys.modules}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout == "\n"
