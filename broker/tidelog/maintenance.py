@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from tidelog.seams import Clock, Executor, Timeline
     from tidelog_storage.compaction.cleaner import Cleaning, LogCleaner
     from tidelog_storage.compaction.rewriting import Progress
+    from tidelog_storage.log import Log
     from tidelog_storage.manager import LogManager
 
 __all__ = ["Maintenance"]
 
 log = logging.getLogger("tidelog.maintenance")
 
+POLL_S = 0.01
 FLUSH_INTERVAL_MS = 10_000  # sealed segments become durable, deleted files are removed
 
 
@@ -157,6 +159,23 @@ class Maintenance:
                     return
             finally:
                 cleaner.end(cleaning)
+
+    async def compact_now(self, log: Log) -> int:
+        """Compact a log, however little of it is dirty; return the number of passes. OSError."""
+        cleaner, passes = self._log_cleaner(), 0
+        while cleaner.is_running(log):  # noqa: ASYNC110 - seldom
+            await asyncio.sleep(POLL_S)
+        while (cleaning := cleaner.begin(self._clock.wall_ms(), log)) is not None:
+            try:
+                if not await self._clean(cleaner, cleaning):
+                    break
+            except OSError as error:
+                self._note(error)
+                raise
+            finally:
+                cleaner.end(cleaning)
+            passes += 1
+        return passes
 
     def _log_cleaner(self) -> LogCleaner:
         if self._cleaner is None:

@@ -161,6 +161,12 @@ class BrokerServer:
         return [self._dispatcher, self._membership.dispatcher]
 
     @property
+    def maintenance(self) -> Maintenance:
+        """Its periodic work; only after `start`."""
+        assert self._maintenance is not None, "start() comes first"
+        return self._maintenance
+
+    @property
     def tier(self) -> RemoteTier | None:
         """Its remote tier, if it has one."""
         return self._tier

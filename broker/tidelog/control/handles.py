@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.state import ClusterState
 
-__all__ = ["Ask", "Topics", "View"]
+__all__ = ["Ask", "Tier", "Topics", "View"]
 
 Value = str | int | float | bool
 
@@ -57,6 +57,45 @@ class Topics:
     async def delete(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete a topic, and wait until no running broker knows it."""
         await self._ask("topics.delete", {"name": name, "missing_ok": missing_ok})
+
+    async def roll(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Seal the active segment of each log of a topic, and begin a new one.
+
+        As in all these methods, no partition means all of them, and no topic all but Kafka's own.
+        """
+        await self._ask("topics.roll", {"topic": topic, "partition": partition})
+
+    async def flush(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Make all records durable."""
+        await self._ask("topics.flush", {"topic": topic, "partition": partition})
+
+    async def retain(self, topic: str | None = None, partition: int | None = None) -> int:
+        """Delete the segments that retention allows; return how many the leaders had."""
+        asked = {"topic": topic, "partition": partition}
+        count: int = (await self._ask("topics.retain", asked)).count
+        return count
+
+    async def compact(self, topic: str | None = None, partition: int | None = None) -> int:
+        """Seal the active segments, and compact however little is dirty; return how many leaders'
+        logs were compacted. `min.compaction.lag.ms` still counts."""
+        asked = {"topic": topic, "partition": partition}
+        count: int = (await self._ask("topics.compact", asked)).count
+        return count
+
+
+class Tier:
+    """The remote tier of a cluster."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def copy(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Seal the active segments, and return when all sealed ones are in the remote tier."""
+        await self._ask("tier.copy", {"topic": topic, "partition": partition})
+
+    async def expire(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Delete the remote segments that retention allows."""
+        await self._ask("tier.expire", {"topic": topic, "partition": partition})
 
 
 class View:

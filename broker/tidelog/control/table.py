@@ -11,7 +11,7 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control import brokers, state, topics
+from tidelog.control import actions, brokers, state, topics
 from tidelog.control.errors import MISSING, ControlError
 from tidelog.control.faults import group as faults
 from tidelog.control.values import from_json
@@ -27,7 +27,7 @@ __all__ = ["CALLS", "find", "perform"]
 
 log = logging.getLogger("tidelog.control")
 
-_GROUPS = (brokers, faults, state, topics)
+_GROUPS = (actions, brokers, faults, state, topics)
 CALLS: dict[str, Call] = {call.name: call for group in _GROUPS for call in group.CALLS}
 
 

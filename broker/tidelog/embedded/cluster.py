@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidelog.control.cluster import ClusterControl
     from tidelog.control.faults.handles import Faults
     from tidelog.control.faults.rules import Count
-    from tidelog.control.handles import Topics
+    from tidelog.control.handles import Tier, Topics
     from tidelog.control.state import ClusterState
     from tidelog.embedded.nodes import Node
     from tidelog.seams import Runtime
@@ -312,10 +312,17 @@ class Cluster:
 
     @property
     def topics(self) -> Topics:
-        """The topics: create, delete."""
+        """The topics: create, delete, and periodic work of their logs now."""
         from tidelog.control.handles import Topics
 
         return Topics(self.ask)
+
+    @property
+    def tier(self) -> Tier:
+        """The remote tier: copy and expire segments now."""
+        from tidelog.control.handles import Tier
+
+        return Tier(self.ask)
 
     async def state(
         self, *, topics: Sequence[str] | None = None, internal: bool = False

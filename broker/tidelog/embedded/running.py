@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import IO, Any, Self
 
-    from tidelog.control.blocking import Topics
+    from tidelog.control.blocking import Tier, Topics
     from tidelog.control.brokers import Brokers
     from tidelog.control.faults.blocking import Faults
     from tidelog.control.state import ClusterState
@@ -274,10 +274,17 @@ class RunningCluster:
 
     @property
     def topics(self) -> Topics:
-        """The topics: create, delete."""
+        """The topics: create, delete, and periodic work of their logs now."""
         from tidelog.control.blocking import Topics
 
         return Topics(self.ask)
+
+    @property
+    def tier(self) -> Tier:
+        """The remote tier: copy and expire segments now."""
+        from tidelog.control.blocking import Tier
+
+        return Tier(self.ask)
 
     def state(self, *, topics: Sequence[str] | None = None, internal: bool = False) -> ClusterState:
         """Return the state of topics, groups, transactions and running brokers, as

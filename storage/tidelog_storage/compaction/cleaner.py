@@ -98,10 +98,13 @@ class LogCleaner:
         self._running: dict[TopicPartition, Cleaning] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
 
-    def begin(self, now_ms: int) -> Cleaning | None:
-        """Begin a pass over the dirtiest log; None if none is dirty enough."""
+    def begin(self, now_ms: int, only: Log | None = None) -> Cleaning | None:
+        """Begin a pass over the dirtiest log; None if none is dirty enough.
+
+        With `only`, over that log if it is dirty at all.
+        """
         chosen: tuple[Log, Dirt] | None = None
-        for log, dirt in self._dirty(now_ms):
+        for log, dirt in self._dirty(now_ms, only):
             if chosen is None or dirt.ratio > chosen[1].ratio:
                 chosen = (log, dirt)
         if chosen is None:
@@ -112,8 +115,12 @@ class LogCleaner:
         self._running[log.topic_partition] = cleaning
         return cleaning
 
-    def _dirty(self, now_ms: int) -> Iterator[tuple[Log, Dirt]]:
-        for log in self._logs.loaded():
+    def is_running(self, log: Log) -> bool:
+        """Return whether a pass over that log has begun and not ended."""
+        return log.topic_partition in self._running
+
+    def _dirty(self, now_ms: int, only: Log | None) -> Iterator[tuple[Log, Dirt]]:
+        for log in self._logs.loaded() if only is None else (only,):
             partition = log.topic_partition
             if (
                 log.config.is_compacted
@@ -123,7 +130,7 @@ class LogCleaner:
                 and self._logs.is_cleanable(log)
             ):
                 dirt = find_dirt(log, self._logs.compacted_to(partition), now_ms)
-                if dirt.is_enough(log.config.min_cleanable_dirty_ratio):
+                if dirt.is_enough(log.config.min_cleanable_dirty_ratio if only is None else 0):
                     yield log, dirt
 
     def _rewriting(self, log: Log, dirt: Dirt, segments: list[Segment], now_ms: int) -> Rewriting:

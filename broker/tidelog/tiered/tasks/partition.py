@@ -109,6 +109,18 @@ class TieredPartition:
         for repeated in self._repeated():
             repeated.wake()
 
+    async def copy_now(self) -> bool:
+        """Run the copy task now; return whether everything sealed is copied then. Raises a
+        failure."""
+        if self._copying is not None:
+            await self._copying.run_now()
+        return self._is_ready and self.copier.copied_offset is not None and not self.copier.lag()[1]
+
+    async def tend_now(self) -> None:
+        """Run the other task now: expire segments, on the leader. Raises a failure."""
+        if self._tending is not None:
+            await self._tending.run_now()
+
     def wait_for(self, earlier: asyncio.Task[None] | None) -> None:
         """Begin after an earlier task has ended, which still deletes a remote segment."""
         self._earlier = earlier

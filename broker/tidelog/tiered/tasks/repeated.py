@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog_storage.remote.api import (
     RemoteStorageError,
@@ -66,6 +66,7 @@ class Repeated:
         self._wake = asyncio.Event()
         self._is_restarted = False
         self._is_ending = False
+        self._awaited: list[asyncio.Future[Exception | None]] = []
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def wake(self) -> None:
@@ -76,6 +77,20 @@ class Repeated:
         """Run now, without a pause: the role is new. Kafka makes a new task then."""
         self._is_restarted = True
         self._wake.set()
+
+    async def run_now(self) -> None:
+        """Run now, without a pause; return when a run that began after this call has ended. Raises
+        its failure."""
+        if self._task.done():
+            raise RemoteStorageNotReady(f"{self._name}: the task has ended")
+        ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self._awaited.append(ended)
+        self.restart()
+        either: list[asyncio.Future[Any]] = [ended, self._task]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        failure = ended.result() if ended.done() else RemoteStorageNotReady(f"{self._name}: ended")
+        if failure is not None:
+            raise failure
 
     async def end(self) -> None:
         """Wait for the current run, and begin no other."""
@@ -94,20 +109,25 @@ class Repeated:
             self._wake.clear()
             self._is_restarted = False
             pause_s = 0.0
+            awaited, self._awaited = self._awaited, []
+            failure: Exception | None = None
             try:
                 await self._work()
                 failures = 0
-            except RemoteStorageNotReady:
-                pass  # the metadata wakes the task when it is ready
+            except RemoteStorageNotReady as error:
+                failure = error  # the metadata wakes the task when it is ready
             except RetriableRemoteStorageError as error:
-                failures += 1
+                failure, failures = error, failures + 1
                 log.info("%s: %s", self._name, error)
             except Exception as error:
-                failures, pause_s = 0, self._pace.interval_s
+                failure, failures, pause_s = error, 0, self._pace.interval_s
                 if isinstance(error, RemoteStorageError):
                     log.warning("%s: %s", self._name, error)
                 else:
                     log.exception("%s failed", self._name)
+            for ended in awaited:
+                if not ended.done():
+                    ended.set_result(failure)
             if failures:
                 pause_s = self._pace.pause_s(failures, self._rng)
             await (self._pause(pause_s) if pause_s else self._rest())
