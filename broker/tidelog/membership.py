@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tidelog.replication.lost_replicas import LostReplicas
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog.seams import Listener, Runtime
+    from tidelog.seams import Listener, Network, Runtime
     from tidelog.tiered.cluster_access import ClusterAccess
     from tidelog.tiered.tier import RemoteTier
     from tidelog_storage.manager import LogManager
@@ -101,11 +101,18 @@ class Membership:
         self._fetchers: FetcherManager | None = None
         self._lost_replicas: LostReplicas | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._network = runtime.network
+        self._channels: list[PeerChannel] = []
 
     @property
     def _parts(self) -> _Parts:
         assert self._built is not None, "build() comes first"
         return self._built
+
+    @property
+    def connections(self) -> Connections:
+        """The connections of the controller's listener."""
+        return self._connections
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -271,14 +278,35 @@ class Membership:
         config, runtime = self._config, self._runtime
         if timeout_s is None:
             timeout_s = config.controller_quorum_request_timeout_ms / 1000
-        return PeerChannel(
-            runtime.network,
+        channel = PeerChannel(
+            self._network,
             runtime.clock,
             (host, port),
             client_id=f"broker-{config.node_id}-{purpose}",
             request_timeout_s=timeout_s,
             rng=runtime.rng,
         )
+        self._channels = [other for other in self._channels if not other.is_closed]
+        self._channels.append(channel)
+        return channel
+
+    def go_through(self, network: Network, gate: Callable[[Any, str, int], Any]) -> None:
+        """Connect to other nodes by this network from now on; see `PeerChannel.go_through`."""
+        self._network = network
+        for channel in self._channels:
+            channel.go_through(network, gate)
+
+    def node_at(self, host: str, port: int) -> int:
+        """Return the node that has this address; -1 if none is known."""
+        for voter in self._config.quorum_voters():
+            if (voter.host, voter.port) == (host, port):
+                return voter.node_id
+        assert self._metadata is not None
+        for node_id, broker in self._metadata.image.brokers.items():
+            addresses = [(broker.host, broker.port), *(each[1:3] for each in broker.endpoints)]
+            if (host, port) in addresses:
+                return node_id
+        return -1
 
     @property
     def new_channel(self) -> Callable[[str, int], PeerChannel] | None:

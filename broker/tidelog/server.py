@@ -167,6 +167,16 @@ class BrokerServer:
         return self._maintenance
 
     @property
+    def membership(self) -> Membership:
+        """Its part in the cluster."""
+        return self._membership
+
+    @property
+    def doors(self) -> list[Connections]:
+        """The connections of its listeners: of clients, and of the controller."""
+        return [self._connections, self._membership.connections]
+
+    @property
     def tier(self) -> RemoteTier | None:
         """Its remote tier, if it has one."""
         return self._tier

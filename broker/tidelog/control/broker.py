@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from tidelog.control.faults.links import LinkFaults
     from tidelog.control.faults.requests import RequestFaults
     from tidelog.control.faults.rules import Count
     from tidelog.server import BrokerServer
@@ -21,4 +22,5 @@ class BrokerControl:
         """Brokers of one process share `fault_counts`."""
         self.server = server
         self.faults: RequestFaults | None = None
+        self.links: LinkFaults | None = None
         self.fault_counts = {} if fault_counts is None else fault_counts

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog.control.calls import Call, Nothing
+from tidelog.control.errors import REFUSED, ControlError
 from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
@@ -29,10 +30,11 @@ class Running:
 
 @dataclass(frozen=True)
 class BrokerState:
-    """A broker of the cluster; what only a running broker has is None if it does not run."""
+    """A broker of the cluster; `running` is None if it does not run or is frozen."""
 
     node_id: int
     is_running: bool
+    is_frozen: bool
     address: str | None
     failure: str | None
     """Why it stopped on its own."""
@@ -81,6 +83,7 @@ async def _describe_all(control: ClusterControl, _: Nothing) -> Brokers:
         BrokerState(
             node_id=node.node_id,
             is_running=node.is_running,
+            is_frozen=node.is_frozen,
             address=node.bootstrap_server if node.is_running else None,
             failure=None if node.failure is None else " ".join(str(node.failure).split()),
             running=running.get(node.node_id),
@@ -118,6 +121,29 @@ async def _start(control: ClusterControl, args: OneBroker) -> Brokers:
     return await _describe_all(control, Nothing())
 
 
+async def _freeze(control: ClusterControl, args: OneBroker) -> Brokers:
+    """Freeze a broker: nothing passes its connections until it thaws. Isolated, it gets SIGSTOP."""
+    async with control.one_at_a_time:
+        node = control.node(args.broker)
+        if not node.is_running or node.is_frozen:
+            state = "is frozen already" if node.is_running else "is not running"
+            raise ControlError(f"broker {args.broker} {state}", field="broker", status=REFUSED)
+        await node.freeze()
+    return await _describe_all(control, Nothing())
+
+
+async def _thaw(control: ClusterControl, args: OneBroker) -> Brokers:
+    """Let a frozen broker go on."""
+    async with control.one_at_a_time:
+        node = control.node(args.broker)
+        if not node.is_frozen:
+            text = f"broker {args.broker} is not frozen"
+            raise ControlError(text, field="broker", status=REFUSED)
+        await node.thaw()
+        await control.started(node)
+    return await _describe_all(control, Nothing())
+
+
 async def _add(control: ClusterControl, args: AddBroker) -> Brokers:
     """Start one more broker, the last of the result. It is no voter of the metadata quorum."""
     async with control.one_at_a_time:
@@ -131,5 +157,7 @@ CALLS = (
     Call("brokers.stop", "cluster", OneBroker, Brokers, _stop),
     Call("brokers.kill", "cluster", OneBroker, Brokers, _kill),
     Call("brokers.start", "cluster", OneBroker, Brokers, _start),
+    Call("brokers.freeze", "cluster", OneBroker, Brokers, _freeze),
+    Call("brokers.thaw", "cluster", OneBroker, Brokers, _thaw),
     Call("brokers.add", "cluster", AddBroker, Brokers, _add),
 )

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tidelog.control.errors import MISSING, REFUSED, UNANSWERED, ControlError
+from tidelog.control.faults.link_values import Links
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -34,6 +35,11 @@ class ControlledNode(Protocol):
         ...
 
     @property
+    def is_frozen(self) -> bool:
+        """Whether it is frozen."""
+        ...
+
+    @property
     def bootstrap_server(self) -> str:
         """Its `host:port`, while it is running."""
         ...
@@ -52,6 +58,14 @@ class ControlledNode(Protocol):
 
     async def kill(self) -> None:
         """End it like a crash."""
+        ...
+
+    async def freeze(self) -> None:
+        """Let it stand still."""
+        ...
+
+    async def thaw(self) -> None:
+        """Let it go on."""
         ...
 
 
@@ -84,12 +98,18 @@ class ClusterControl:
         """Held while a broker starts or ends."""
         self.fault_rules: tuple[Rule, ...] = ()
         self.next_fault_id = 1
+        self.links = Links()
 
     async def started(self, node: ControlledNode) -> None:
         """Set up a broker that has just started as the others are."""
-        from tidelog.control.faults.group import install  # noqa: PLC0415 - it needs this module
+        from tidelog.control.faults import group, links  # noqa: PLC0415 - they need this module
 
-        await install(self, node)
+        await group.install(self, node)
+        await links.install(self, node)
+
+    def is_apart(self, node: ControlledNode) -> bool:
+        """Return whether other brokers may not know a running broker: frozen, or its links cut."""
+        return node.is_frozen or any(node.node_id in link.ends for link in self.links.links)
 
     def node(self, node_id: int) -> ControlledNode:
         """Return a broker by its id; ControlError if there is none."""
@@ -101,8 +121,8 @@ class ClusterControl:
         raise ControlError(text, field="broker", status=MISSING)
 
     def running(self) -> list[ControlledNode]:
-        """Return the brokers that run."""
-        return [node for node in self.cluster.brokers if node.is_running]
+        """Return the brokers that run and are not frozen."""
+        return [node for node in self.cluster.brokers if node.is_running and not node.is_frozen]
 
     def first(self) -> ControlledNode:
         """Return a broker that runs; ControlError if none does."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.control import actions, brokers, state, topics
 from tidelog.control.errors import MISSING, ControlError
 from tidelog.control.faults import group as faults
+from tidelog.control.faults import links
 from tidelog.control.values import from_json
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ __all__ = ["CALLS", "find", "perform"]
 
 log = logging.getLogger("tidelog.control")
 
-_GROUPS = (actions, brokers, faults, state, topics)
+_GROUPS = (actions, brokers, faults, links, state, topics)
 CALLS: dict[str, Call] = {call.name: call for group in _GROUPS for call in group.CALLS}
 
 

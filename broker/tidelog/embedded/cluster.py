@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from tidelog.control.cluster import ClusterControl
-    from tidelog.control.faults.handles import Faults
+    from tidelog.control.faults.handles import Faults, Network
     from tidelog.control.faults.rules import Count
     from tidelog.control.handles import Tier, Topics
     from tidelog.control.state import ClusterState
@@ -219,9 +219,11 @@ class Cluster:
         """Return when all running brokers, with the new one, know each other."""
         from tidelog.embedded.nodes import until_whole
 
+        whole = [node, *(other for other in self.brokers if other is not node)]
         if self._control is not None:
             await self._control.started(node)
-        await until_whole([node, *(other for other in self.brokers if other is not node)])
+            whole = [each for each in whole if not self._control.is_apart(each)]
+        await until_whole(whole)
 
     async def _new_nodes(self) -> list[Node[Any]]:
         from tidelog.cluster.formatting import format_new
@@ -379,6 +381,13 @@ class Cluster:
         from tidelog.control.faults.handles import Faults
 
         return Faults(self.ask)
+
+    @property
+    def network(self) -> Network:
+        """The links of brokers to each other and to clients."""
+        from tidelog.control.faults.handles import Network
+
+        return Network(self.ask)
 
     def _controlled(self) -> ClusterControl:
         """Return what calls act on, created on the first call."""

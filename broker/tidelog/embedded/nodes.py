@@ -64,6 +64,7 @@ class Node(ABC, Generic[Life]):
         self._on_start = on_start
         self._on_end = on_end
         self._life: Life | None = None
+        self._is_frozen = False
 
     @property
     def node_id(self) -> int:
@@ -74,6 +75,11 @@ class Node(ABC, Generic[Life]):
     def is_running(self) -> bool:
         """Whether it is running."""
         return self._life is not None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it stands still."""
+        return self._is_frozen
 
     @property
     def _running(self) -> Life:
@@ -126,6 +132,8 @@ class Node(ABC, Generic[Life]):
         not stop cleanly or had to be killed.
         """
         self._raise_failure()
+        if self._is_frozen:
+            await self.thaw()
         life, self._life = self._life, None
         if life is not None:
             await self._stop(life, controlled=controlled, keeps_data=keeps_data)
@@ -136,8 +144,22 @@ class Node(ABC, Generic[Life]):
     async def kill(self) -> None:
         """End it like a crash; the next start recovers. Does nothing if it is not running."""
         life, self._life = self._life, None
+        self._is_frozen = False
         if life is not None:
             await self._kill(life)
+
+    async def freeze(self) -> None:
+        """Let it stand still: nothing passes its connections until `thaw`."""
+        await self._freeze(self._running, is_frozen=True)
+        self._is_frozen = True
+
+    async def thaw(self) -> None:
+        """Let it go on after `freeze`."""
+        await self._freeze(self._running, is_frozen=False)
+        self._is_frozen = False
+
+    @abstractmethod
+    async def _freeze(self, life: Life, *, is_frozen: bool) -> None: ...
 
     @abstractmethod
     async def _kill(self, life: Life) -> None: ...
@@ -201,6 +223,10 @@ class LocalNode(Node[BrokerServer]):
         if self._control is None or self._control.server is not server:
             self._control = BrokerControl(server, self._fault_counts)
         return await perform(self._control, call, args)
+
+    async def _freeze(self, life: BrokerServer, *, is_frozen: bool) -> None:
+        """Hold its connections; its timers run on, and what they send waits."""
+        await self.ask("broker.freeze", {"is_frozen": is_frozen})
 
     def _failed(self) -> None:
         """End it like a crash: the state of its disk is unknown."""
@@ -315,6 +341,9 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         assert self._running
         assert self._asker is not None
         return from_json(known.result, await self._asker.ask(call, args))
+
+    async def _freeze(self, life: asyncio.subprocess.Process, *, is_frozen: bool) -> None:
+        life.send_signal(signal.SIGSTOP if is_frozen else signal.SIGCONT)
 
     async def _watch(self, process: asyncio.subprocess.Process, asker: Asker) -> None:
         """Take its answers, and notice when it ends on its own."""

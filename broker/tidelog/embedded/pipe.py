@@ -62,8 +62,9 @@ class Pipe:
             number = self._number
             self._waiting.add(number)
             try:
-                stdin.write(call_line(number, call, args))
-                stdin.flush()
+                line = memoryview(call_line(number, call, args))
+                while line:  # not by the buffer of `stdin`, which would keep what cannot be sent
+                    line = line[os.write(stdin.fileno(), line) :]
             except OSError:
                 self._waiting.discard(number)
                 raise _ended(call) from None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.blocking import Tier, Topics
     from tidelog.control.brokers import Brokers
-    from tidelog.control.faults.blocking import Faults
+    from tidelog.control.faults.blocking import Faults, Network
     from tidelog.control.state import ClusterState
     from tidelog.embedded.pipe import Pipe
 
@@ -58,6 +58,14 @@ class RunningBroker:
     def start(self) -> None:
         """Start it again on its data and its ports."""
         self._cluster.change_brokers("brokers.start", broker=self.node_id)
+
+    def freeze(self) -> None:
+        """Let it stand still: nothing passes its connections until `thaw`."""
+        self._cluster.change_brokers("brokers.freeze", broker=self.node_id)
+
+    def thaw(self) -> None:
+        """Let it go on after `freeze`."""
+        self._cluster.change_brokers("brokers.thaw", broker=self.node_id)
 
 
 class RunningCluster:
@@ -214,6 +222,13 @@ class RunningCluster:
         from tidelog.control.faults.blocking import Faults
 
         return Faults(self.ask)
+
+    @property
+    def network(self) -> Network:
+        """The links of brokers to each other and to clients."""
+        from tidelog.control.faults.blocking import Network
+
+        return Network(self.ask)
 
     def change_brokers(self, call: str, **args: Any) -> Brokers:
         """Perform a call that starts or ends a broker; return all brokers."""

@@ -30,7 +30,7 @@ from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import FrameReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog.network.connections import Connections
     from tidelog.network.dispatch import RequestContext
@@ -118,6 +118,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=0)
         self.client_host, self.client_port = _address(transport, "peername")
         self._connections.live[self] = None
+        if self._connections.gate is not None:
+            self.go_through(self._connections.gate)
         if self._connections.is_stopped:  # accepted while the listener closed
             self.abort()
         elif len(self._connections.live) > self._connections.connections_max:
@@ -127,6 +129,12 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
         elif not self._connections.is_open:
             self._pause_reading()
+
+    def go_through(self, gate: Callable[[Any], Any]) -> None:
+        """Use what `gate` returns in the place of the transport, and never the socket directly."""
+        if self._transport is not None:
+            self._transport = gate(self._transport)
+            self._socket = -1
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel parked requests; send no more responses."""

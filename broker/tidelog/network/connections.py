@@ -7,7 +7,7 @@ them: the loop handles one wake-up at a time. Built by `server.py`, before the b
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.network.connection import Connection
 
@@ -38,6 +38,8 @@ class Connections:
         self.live: dict[Connection, None] = {}
         self.is_stopped = False
         self.on_empty: Callable[[], None] | None = None
+        self.gate: Callable[[Any], Any] | None = None
+        """Returns what new connections use in the place of their transports, if set."""
         self._idle_s_max = idle_ms_max / 1000
         self._sweep_s = min(max(self._idle_s_max / 10, 0.05), 60.0)
         self._timer: asyncio.TimerHandle | None = None

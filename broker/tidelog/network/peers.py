@@ -160,6 +160,18 @@ class PeerChannel:
         self._failures += 1
         self._not_before = self._clock.monotonic() + pause_s
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def go_through(self, network: Network, gate: Callable[[Any, str, int], Any]) -> None:
+        """Connect by this network from now on. `gate` returns what an open connection uses in the
+        place of its transport."""
+        self._network = network
+        if self._link is not None and self._link.is_open:
+            self._link.go_through(lambda transport: gate(transport, self.host, self.port))
+
     def close(self) -> None:
         """Close the connection; pending and later requests get PeerError."""
         self._closed = True
@@ -217,6 +229,11 @@ class _Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+
+    def go_through(self, gate: Callable[[Any], Any]) -> None:
+        """Use what `gate` returns in the place of the transport."""
+        if self._transport is not None:
+            self._transport = gate(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

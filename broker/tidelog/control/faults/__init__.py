@@ -4,7 +4,10 @@ rules.py     request faults as values: what matches, when, what happens; refuses
 naming.py    what messages name: topics, partitions, groups, transactional ids
 answers.py   answers with errors, stale leaders, damaged records
 requests.py  applies request faults on one broker
-handles.py   the calls as Python methods, for asyncio: `cluster.faults`
+gates.py     holds and delays what passes the connections of a broker
+link_values.py  link faults as values
+links.py     the calls on links: cut, slow, heal; what one broker does for them
+handles.py   the calls as Python methods, for asyncio: `cluster.faults`, `.network`
 blocking.py  the same methods, blocking; written by docs/generate.py from handles.py
 group.py     the calls: add, list, remove, clear, wait
 """

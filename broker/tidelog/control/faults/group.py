@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.control.broker import BrokerControl
     from tidelog.control.cluster import ClusterControl, ControlledNode
 
-__all__ = ["CALLS", "Rules", "clear_faults", "install"]
+__all__ = ["CALLS", "Rules", "clear_faults", "install", "request_faults_of"]
 
 WAIT_S_MAX = 50.0  # less than the limit of an answer
 LOOK_S = 0.01
@@ -83,8 +83,8 @@ def _check(control: BrokerControl, rule: Rule) -> Nothing:
     return Nothing()
 
 
-def _set(control: BrokerControl, args: Rules) -> Nothing:
-    """Apply these rules from now on, and no others."""
+def request_faults_of(control: BrokerControl) -> RequestFaults:
+    """Return the request faults of a broker, created on first use."""
     server = control.server
     if control.faults is None:
         control.faults = RequestFaults(
@@ -93,7 +93,12 @@ def _set(control: BrokerControl, args: Rules) -> Nothing:
             lambda: server.metadata.image.topic_names,
             control.fault_counts,
         )
-    control.faults.set_rules(args.rules)
+    return control.faults
+
+
+def _set(control: BrokerControl, args: Rules) -> Nothing:
+    """Apply these rules from now on, and no others."""
+    request_faults_of(control).set_rules(args.rules)
     return Nothing()
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tidelog.control.faults.rules import Effect, Match, Rule, Trigger
 from tidelog.control.values import to_json
@@ -13,7 +13,7 @@ from tidelog.control.values import to_json
 if TYPE_CHECKING:
     from tidelog.control.handles import Ask
 
-__all__ = ["Fault", "Faults", "On"]
+__all__ = ["Fault", "Faults", "Network", "On"]
 
 
 class Faults:
@@ -58,6 +58,38 @@ class Faults:
     async def clear(self) -> None:
         """Remove all faults."""
         await self._ask("faults.clear", {})
+
+
+class Network:
+    """The links between brokers, and between brokers and clients.
+
+    A broker is its node id. What is held travels when the link heals, as after a retransmission.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def cut(
+        self,
+        broker: int,
+        other: int | Literal["clients"],
+        *,
+        holds: Literal["both", "sent", "received"] = "both",
+    ) -> None:
+        """Cut a broker from another one or from all clients: both ways, or only what `broker`
+        sends, or only what it receives."""
+        await self._ask("network.cut", {"broker": broker, "other": other, "holds": holds})
+
+    async def slow(self, broker: int, other: int, seconds: float) -> None:
+        """Let each request between two brokers travel for so long."""
+        args = {"broker": broker, "other": other, "holds": "nothing", "seconds": seconds}
+        await self._ask("network.cut", args)
+
+    async def heal(
+        self, broker: int | None = None, other: int | Literal["clients"] | None = None
+    ) -> None:
+        """Heal the link between two ends; all links of one end; without ends, all links."""
+        await self._ask("network.heal", {"broker": broker, "other": other})
 
 
 class On:

@@ -56,6 +56,8 @@ class RequestFaults:
         self._topic_names = topic_names
         self._counts = counts
         self._rules: list[Rule] = []
+        self._holds_before = self._holds_after = False
+        self._released = asyncio.Event()
 
     def set_rules(self, rules: Sequence[Rule]) -> None:
         """Apply these rules from now on, in their order, and no others."""
@@ -63,8 +65,19 @@ class RequestFaults:
         kept = {rule.id for rule in rules}
         for gone in self._counts.keys() - kept:
             del self._counts[gone]
+        self._intercept()
+
+    def hold_clients(self, before: bool, after: bool) -> None:
+        """Let the requests of clients wait before their work, after it, or no more."""
+        self._holds_before, self._holds_after = before, after
+        self._released.set()
+        self._released = asyncio.Event()
+        self._intercept()
+
+    def _intercept(self) -> None:
+        is_idle = not (self._rules or self._holds_before or self._holds_after)
         for dispatcher in self._dispatchers:
-            dispatcher.intercept(self._wrapped if self._rules else None)
+            dispatcher.intercept(None if is_idle else self._wrapped)
 
     def counts(self) -> dict[int, Count]:
         """Return how often each rule matched and applied."""
@@ -74,20 +87,35 @@ class RequestFaults:
         """Return the handler with its faults; itself if no rule is for this API."""
         api = API[key]
         rules = [rule for rule in self._rules if rule.api in (None, api)]
-        if not rules:
+        holds = self._holds_before or self._holds_after
+        if not (rules or holds):
             return handler
 
-        def faulty(context: RequestContext, request: Any) -> Any:
-            if key == ApiKey.FETCH and not _is_of_broker(context):
+        def serve(context: RequestContext, request: Any) -> Any:
+            is_of_broker = _is_of_broker(context)
+            if rules and key == ApiKey.FETCH and not is_of_broker:
                 if request.session_epoch > 0:
                     return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
                 request.session_epoch = -1  # so that each request names all its partitions
             applied = [rule for rule in rules if self._applies(rule, api, context, request)]
-            if not applied:
+            holds_this = holds and not is_of_broker
+            if not (applied or holds_this):
                 return handler(context, request)
-            return _Faulty(api, handler, context, self._topic_names()).perform(request, applied)
+            faulty = _Faulty(api, handler, context, self._topic_names())
+            if holds_this:
+                return self._hold(faulty, request, applied)
+            return faulty.perform(request, applied)
 
-        return faulty
+        return serve
+
+    async def _hold(self, faulty: _Faulty, request: Any, rules: Sequence[Rule]) -> Any:
+        """Perform a client's request over a link that is cut."""
+        while self._holds_before:
+            await self._released.wait()
+        answer = await faulty.perform(request, rules)
+        while self._holds_after:
+            await self._released.wait()
+        return answer
 
     def _applies(self, rule: Rule, api: Api, context: RequestContext, request: Any) -> bool:
         """Count a request that matches; return whether the rule applies to it."""

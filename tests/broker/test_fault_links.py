@@ -1,0 +1,248 @@
+"""Links that are cut, slowed and healed, and frozen brokers, as brokers and clients see them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Producer
+
+import tidelog
+from support.wire_client import WireClient
+from tidelog.control.errors import ControlError
+from tidelog.control.faults.gates import OPEN, Gate, GatedNetwork, Passage
+from tidelog_protocol.messages.cluster import MetadataRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+# Short, because a test waits for what a cut broker loses.
+FAST = {
+    "broker.session.timeout.ms": 1000,
+    "broker.heartbeat.interval.ms": 100,
+    "replica.lag.time.max.ms": 600,
+}
+
+
+class Wire:
+    """A transport that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.is_reading = True
+        self.closing = False
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def extra(self) -> str:
+        return "extra"
+
+
+def test_a_gate_holds_delays_and_lets_go_in_order() -> None:
+    async def test() -> None:
+        wire = Wire()
+        gate = Gate(wire)
+        gate.write(b"a")
+        gate.set(Passage(sends=False))
+        gate.write(memoryview(b"b"))
+        gate.writelines([b"c", b"d"])
+        assert wire.sent == [b"a"]
+        assert wire.is_reading
+        gate.set(Passage(delay_s=0.01))
+        gate.write(b"e")
+        assert wire.sent == [b"a"] or wire.sent == [b"a", b"b", b"cd"]
+        await asyncio.sleep(0.05)
+        assert wire.sent == [b"a", b"b", b"cd", b"e"]
+        gate.set(Passage(receives=False))
+        assert not wire.is_reading
+        gate.pause_reading()
+        gate.set(OPEN)
+        assert not wire.is_reading, "the protocol has paused it as well"
+        gate.resume_reading()
+        assert wire.is_reading
+        assert gate.extra() == "extra"
+        wire.closing = True
+        gate.set(Passage(receives=False))
+        assert wire.is_reading, "a closing transport is left alone"
+
+    asyncio.run(test())
+
+
+def test_a_new_connection_waits_until_both_ways_are_open() -> None:
+    class Net:
+        async def connect(self, host: str, port: int, factory: Callable[[], Any]) -> Any:
+            return Wire(), factory()
+
+    async def test() -> None:
+        passages = {1: Passage(sends=False)}
+        network = GatedNetwork(Net(), lambda host, port: passages.get(port, OPEN))  # type: ignore[arg-type]
+        await network.connect("h", 2, asyncio.Protocol)
+        connecting = asyncio.ensure_future(network.connect("h", 1, asyncio.Protocol))
+        await asyncio.sleep(0)
+        assert not connecting.done()
+        passages.clear()
+        network.change()
+        await asyncio.wait_for(connecting, 10)
+
+    asyncio.run(test())
+
+
+async def until(what: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await what():  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.02)
+
+
+def test_a_broker_cut_from_the_others_leaves_the_isr_and_comes_back() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(FAST, brokers=3) as cluster:
+            await cluster.create_topic("t", partitions=1, replication_factor=3)
+
+            async def isr() -> set[int]:
+                state = await cluster.state()
+                return set(state.partition("t", 0).isr)
+
+            for other in (1, 2):
+                await cluster.network.cut(3, other)
+
+            async def is_out() -> bool:
+                return await isr() == {1, 2}
+
+            await until(is_out)
+            async with AIOKafkaProducer(
+                bootstrap_servers=cluster.brokers[0].bootstrap_server, acks="all"
+            ) as producer:
+                await producer.send_and_wait("t", b"without 3")
+                await cluster.network.heal()
+
+                async def is_whole() -> bool:
+                    return await isr() == {1, 2, 3}
+
+                await until(is_whole)
+                await producer.send_and_wait("t", b"with 3")
+
+    asyncio.run(test())
+
+
+def test_a_slow_link_slows_what_needs_it() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=2) as cluster:
+            await cluster.create_topic("t", partitions=1, replication_factor=2)
+            async with AIOKafkaProducer(
+                bootstrap_servers=cluster.bootstrap_servers, acks="all"
+            ) as producer:
+                await producer.send_and_wait("t", b"fast")
+                await cluster.network.slow(1, 2, 0.2)
+                started = time.monotonic()
+                for _ in range(2):  # the follower's next fetch may be on its way already
+                    await producer.send_and_wait("t", b"slow")
+                assert time.monotonic() - started >= 0.2
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("holds", ["received", "sent", "both"])
+def test_clients_that_are_cut_off_wait_and_get_their_answers_when_it_heals(holds: Any) -> None:
+    async def test() -> None:
+        async with tidelog.Cluster() as cluster:
+            node_id = cluster.brokers[0].node_id
+            async with await WireClient.connect(cluster.bootstrap_servers) as client:
+                await cluster.network.cut(node_id, "clients", holds=holds)
+                asked = asyncio.ensure_future(client.ask(MetadataRequest(topics=[]), 12))
+                done, _ = await asyncio.wait([asked], timeout=0.1)
+                assert not done
+                await cluster.network.heal(node_id, "clients")
+                assert len((await asyncio.wait_for(asked, 20)).brokers) == 1
+
+    asyncio.run(test())
+
+
+def test_a_frozen_broker_of_this_process_answers_when_it_thaws() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster() as cluster:
+            (node,) = cluster.brokers
+            async with await WireClient.connect(cluster.bootstrap_servers) as client:
+                await node.freeze()
+                late = await WireClient.connect(cluster.bootstrap_servers)
+                asked = [
+                    asyncio.ensure_future(each.ask(MetadataRequest(topics=[]), 12))
+                    for each in (client, late)
+                ]
+                done, _ = await asyncio.wait(asked, timeout=0.1)
+                assert not done
+                described = await cluster.ask("brokers.describe", {})
+                assert (described.brokers[0].is_frozen, described.brokers[0].running) == (
+                    True,
+                    None,
+                )
+                with pytest.raises(ControlError, match="is frozen already"):
+                    await cluster.ask("brokers.freeze", {"broker": node.node_id})
+                await node.thaw()
+                for each in asked:
+                    assert (await asyncio.wait_for(each, 20)).brokers
+                await late.close()
+                with pytest.raises(ControlError, match="is not frozen"):
+                    await cluster.ask("brokers.thaw", {"broker": node.node_id})
+                await node.freeze()  # and stops all the same
+
+    asyncio.run(test())
+
+
+def test_librdkafka_goes_on_after_a_frozen_leader_was_replaced() -> None:
+    """Isolated, a frozen broker is a stopped process; the others lead in its place."""
+    with tidelog.run(FAST, brokers=3, isolated=True) as cluster:
+        cluster.create_topic("t", 1, 3)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+        errors: list[Any] = []
+        leader = cluster.state().partition("t", 0).leader
+        pid = cluster.ask("brokers.describe", {}).brokers[leader - 1].running.pid
+        cluster.brokers[leader - 1].freeze()
+        deadline = time.monotonic() + 20
+        while state_of(pid) != "T":  # the signal is on its way
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        producer.produce("t", b"a", callback=lambda error, _: errors.append(error))
+        assert producer.flush(30) == 0
+        assert errors == [None]
+        cluster.brokers[leader - 1].thaw()
+        state = cluster.wait_for(lambda state: len(state.partition("t", 0).isr) == 3)
+        assert state.partition("t", 0).leader != leader
+
+
+def state_of(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def test_links_that_cannot_be_are_refused() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=2) as cluster:
+            for args, field in (
+                ({"broker": 7, "other": 1}, "broker"),
+                ({"broker": 1, "other": 7}, "other"),
+                ({"broker": 1, "other": 1}, "other"),
+                ({"broker": 1, "other": "client"}, "other"),
+                ({"broker": 1, "other": 2, "holds": "nothing"}, "holds"),
+                ({"broker": 1, "other": 2, "holds": "all"}, "holds"),
+                ({"broker": 1, "other": 2, "seconds": -1}, "seconds"),
+                ({"broker": 1, "other": "clients", "seconds": 1}, "seconds"),
+            ):
+                with pytest.raises(ControlError) as raised:
+                    await cluster.ask("network.cut", args)
+                assert raised.value.field == field
+            assert (await cluster.ask("network.heal", {})).links == ()
+
+    asyncio.run(test())
