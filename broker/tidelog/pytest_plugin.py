@@ -12,6 +12,8 @@
   a gigabyte before a segment is copied.
 - `tidelog_bootstrap` (session): the broker's address for clients, `host:port`.
 - `tidelog_topic` (function): the name of a new topic with one partition, deleted after the test.
+- `@pytest.mark.tidelog_simulation(seeds=50, brokers=3)` on an `async def` test that takes
+  `tidelog_simulation`: the test runs in the simulation at each seed (`tidelog.simulation`).
 
 Test runs that use none of them pay nothing: this module imports only pytest.
 """
@@ -78,3 +80,50 @@ def tidelog_topic(tidelog_cluster: RunningCluster, request: pytest.FixtureReques
 
 
 _counter = pytest.StashKey[int]()
+
+
+# -- simulations -----------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Choose seeds and faults of the simulated tests."""
+    group = parser.getgroup("tidelog")
+    group.addoption(
+        "--tidelog-seeds", type=int, metavar="N", help="run simulated tests at so many seeds"
+    )
+    group.addoption(
+        "--tidelog-seed", type=int, metavar="SEED", help="run simulated tests at this seed alone"
+    )
+    group.addoption(
+        "--tidelog-faults",
+        metavar="PLACES",
+        help="let only these faults of the seed strike, as a report names them: 0,3 or none",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line(
+        "markers",
+        "tidelog_simulation(seeds=50, brokers=3, faults=True, fault_s=20, settings={},"
+        " timeout_s=300): run this async test in a deterministic simulation, at each seed",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a marked test in the simulation."""
+    marker = pyfuncitem.get_closest_marker("tidelog_simulation")
+    if marker is None:
+        return None
+    from tidelog.simulation import pytest_door  # noqa: PLC0415 - loaded on first use
+
+    pytest_door.call(pyfuncitem, marker)
+    return True
+
+
+@pytest.fixture
+def tidelog_simulation(request: pytest.FixtureRequest) -> None:
+    """The `tidelog.simulation.Simulation` of the seed that runs, in tests with the marker."""
+    if request.node.get_closest_marker("tidelog_simulation") is None:
+        pytest.fail("mark the test with @pytest.mark.tidelog_simulation(seeds=50, brokers=3)")

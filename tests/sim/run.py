@@ -15,6 +15,7 @@ from sim.cluster.faults import ClusterFault, draw_cluster_plan
 from sim.cluster.world import ClusterWorld
 from sim.faults import draw_plan
 from sim.world import BrokerErrors, World
+from tidelog.simulation import shrinking
 from tidelog.simulation.disk import MachineDiedError
 from tidelog.simulation.loop import SimLoop
 
@@ -113,22 +114,13 @@ def _digest(disk: SimDisk) -> str:
 
 
 def shrink(verdict: Verdict, runs_max: int = 60) -> Verdict:
-    """Leave out faults, half of them at first and single ones in the end, as long as the run still
-    fails the same way; the shortest failing run."""
-    best = verdict
-    runs = 0
-    size = max(1, len(best.plan) // 2)
-    while size:
-        start = len(best.plan)
-        while start > 0 and runs < runs_max:
-            start = max(0, start - size)
-            shorter = best.plan[:start] + best.plan[start + size :]
-            again = run_seed(best.seed, shorter, best.brokers)
-            runs += 1
-            if again.failure is not None and _kind(again.failure) == _kind(verdict.failure or ""):
-                best = again
-        size //= 2
-    return best
+    """The shortest failing run."""
+
+    def again(plan: tuple[Any, ...]) -> Verdict | None:
+        shorter = run_seed(verdict.seed, plan, verdict.brokers)
+        return shorter if _kind(shorter.failure or "") == _kind(verdict.failure or "") else None
+
+    return shrinking.shrink(verdict, lambda best: best.plan, again, runs_max)
 
 
 def _kind(failure: str) -> str:

@@ -108,6 +108,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.note(f"{subject}: {text}")
         self.events.append(Event(self._now, subject, text))
 
+    def remark(self, subject: str, text: str) -> None:
+        """Add a line to the timeline alone: its text may differ from run to run."""
+        self.events.append(Event(self._now, subject, text))
+
     def tell_acked(self, log: str, end: int) -> None:
         """Note in the timeline that a client has an acknowledgement of a log up to this end."""
         self.events.append(Event(self._now, "clients", log, end))

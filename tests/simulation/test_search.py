@@ -1,0 +1,108 @@
+"""Seeds until one fails, and the report."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+
+import pytest
+
+from simulation.sample_app import commits_too_early, sends
+from tidelog import TidelogError
+from tidelog.simulation import Simulation, SimulationBrokenError, SimulationFailedError, run
+from tidelog.simulation import search as module
+from tidelog.simulation.application import Plan, play
+from tidelog.simulation.search import in_fork, options_of, plan_of
+
+BUG = {"brokers": 1, "faults": {"kill-process": 30}, "fault_s": 3}
+
+
+def test_a_planted_bug_is_found_and_replayed_in_a_new_process() -> None:
+    """This process has a random hash seed: `run` starts another one for each search."""
+    with pytest.raises(SimulationFailedError) as found:
+        run(commits_too_early, seeds=20, **BUG)
+    report = str(found.value)
+    assert f"the simulation fails at seed {found.value.seed} (" in report
+    assert "AssertionError: lost: " in report
+    assert f"faults that show it: {len(found.value.faults)} of " in report
+    assert "kill shipping for" in report
+    assert "differed" not in report
+    assert len(found.value.faults) == 1
+    with pytest.raises(SimulationFailedError) as again:
+        run(commits_too_early, seeds=[found.value.seed], only_faults=found.value.faults, **BUG)
+    assert _trace(again.value) == _trace(found.value)
+
+
+def _trace(error: SimulationFailedError) -> str:
+    return next(line for line in str(error).splitlines() if line.startswith("trace "))
+
+
+def test_a_seed_is_the_same_run_alone_and_after_others() -> None:
+    several = run(sends, seeds=[1, 2, 3], brokers=1, faults=False)
+    alone = run(sends, seeds=[3], brokers=1, faults=False)
+    assert several.traces[2] == alone.traces[0]
+    assert len(set(several.traces)) == 3
+    assert str(several).startswith("3 seeds hold, 0.")
+
+
+def test_what_a_new_process_cannot_import_is_refused() -> None:
+    with pytest.raises(TidelogError, match="make it a function of a module"):
+        run(lambda simulation: sends(simulation))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seeds": 0}, "seeds=0"),
+        ({"seeds": []}, "give a number above 0"),
+        ({"brokers": 10}, "1 to 9 brokers"),
+        ({"timeout_s": 0}, "timeout_s=0"),
+        ({"faults": ["flood"]}, "'flood' is none of"),
+        ({"settings": {"no.such.key": 1}}, "no.such.key"),
+    ],
+)
+def test_arguments_are_checked(options: dict[str, object], words: str) -> None:
+    with pytest.raises((ValueError, TidelogError), match=words):
+        options_of(**options)
+
+
+def test_settings_are_written_as_kafka_has_them() -> None:
+    options = options_of(settings={"auto.create.topics.enable": False, "num.partitions": 5})
+    assert options.settings == (("auto.create.topics.enable", "false"), ("num.partitions", "5"))
+
+
+def test_only_faults_are_places_in_the_plan_of_a_seed() -> None:
+    whole = plan_of(1, options_of()).faults
+    assert plan_of(1, options_of(only_faults=[2, 0])).faults == (whole[0], whole[2])
+    assert plan_of(1, options_of(only_faults=[])).faults == ()
+
+
+# -- forks -----------------------------------------------------------------------------------------
+
+PLAN = Plan(1, brokers=1)
+
+
+def test_a_fork_leaves_this_process_as_it_was() -> None:
+    seen: list[int] = []
+
+    async def app(simulation: Simulation) -> None:
+        seen.append(simulation.seed)
+
+    verdict = in_fork(functools.partial(play, app, PLAN), PLAN)
+    assert verdict.failure is None
+    assert verdict.steps > 0
+    assert seen == []
+
+
+def test_a_step_that_never_ends_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SEED_S_MAX", 0.3)
+    verdict = in_fork(lambda: time.sleep(600), PLAN)
+    assert verdict.failure is not None
+    assert verdict.failure.startswith("a step did not end")
+
+
+@pytest.mark.parametrize("work", [lambda: os._exit(3), lambda: 1 // 0])
+def test_a_fork_that_breaks_off_says_so(work: object) -> None:
+    with pytest.raises(SimulationBrokenError, match=r"without a verdict|ZeroDivisionError"):
+        in_fork(work, PLAN)
