@@ -69,7 +69,7 @@ async def _no_producer_ids() -> range:
     raise AssertionError("the benchmark uses no transactions")
 
 
-def _no_offsets(index: int, marker: memoryview, on_done: Callable[[Any], None]) -> None:
+async def _no_offsets(_index: int, _marker: memoryview) -> Any:
     raise AssertionError("the benchmark uses no transactions")
 
 

@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tidelog.awaiting import begun, called_back, uninterrupted
+from tidelog.awaiting import (
+    all_of,
+    answer_early,
+    answer_of,
+    begun,
+    called_back,
+    drive,
+    first_answer_of,
+    uninterrupted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Resume = Callable[[int], None]
 
 
 def test_a_callback_is_awaited() -> None:
@@ -142,3 +153,85 @@ def test_begun_work_is_cancelled_even_before_its_task_has_run(has_run: bool) -> 
         assert seen == ["cancelled"]
 
     asyncio.run(test())
+
+
+def test_driven_work_goes_on_within_the_call_that_answers() -> None:
+    waiting: list[Resume] = []
+    steps: list[object] = []
+
+    async def inner() -> int:
+        return await answer_of(waiting.append) + await answer_of(lambda resume: resume(10))
+
+    async def work() -> str:
+        steps.append("begun")
+        steps.append(await inner())
+        return "result"
+
+    drive(work(), steps.append)
+    assert steps == ["begun"]
+    (resume,) = waiting
+    resume(1)
+    assert steps == ["begun", 11, "result"]
+
+
+def test_driven_work_may_end_at_once() -> None:
+    async def work() -> int:
+        return 1
+
+    heard: list[int] = []
+    drive(work(), heard.append)
+    drive(work())
+    assert heard == [1]
+
+
+def test_an_error_of_driven_work_reaches_the_call_that_answers() -> None:
+    waiting: list[Resume] = []
+
+    async def work() -> None:
+        await answer_of(waiting.append)
+        raise ValueError("an error")
+
+    drive(work())
+    with pytest.raises(ValueError, match="an error"):
+        waiting[0](1)
+
+
+def test_an_early_answer_takes_the_place_of_the_result() -> None:
+    waiting: list[Resume] = []
+    heard: list[object] = []
+
+    async def slow() -> int:
+        await answer_early(-1)
+        await answer_early(-2)
+        found = await answer_of(waiting.append)
+        heard.append(("slow", found))
+        return found
+
+    async def work() -> int:
+        return await first_answer_of(slow())
+
+    drive(work(), heard.append)
+    assert heard == [-1]
+    waiting[0](5)
+    assert heard == [-1, ("slow", 5)]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_all_of_waits_for_the_last_answer_and_keeps_the_order(order: tuple[int, int]) -> None:
+    waiting: list[Resume] = []
+    heard: list[list[int]] = []
+
+    async def slow() -> int:
+        return await answer_of(waiting.append)
+
+    async def at_once() -> int:
+        return 7
+
+    drive(all_of([slow(), at_once(), slow()]), heard.append)
+    assert heard == []
+    for number in order:
+        waiting[number](number)
+    assert heard == [[0, 7, 1]]
+    drive(all_of([]), heard.append)
+    drive(all_of([at_once()]), heard.append)
+    assert heard[1:] == [[], [7]]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidelog.coordinators.transactions.log_writer import append, once
+from tidelog.awaiting import drive
+from tidelog.coordinators.transactions.log_writer import append
 from tidelog.coordinators.transactions.shard import TransactionShard
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
@@ -38,19 +39,15 @@ class Write:
     def __init__(self, refusal: ErrorCode | None = None) -> None:
         self.topic, self.shard, self.is_held = Topic(), TransactionShard(0, 3), True
         self.topic.refusal = refusal
+        self.answers: list[ErrorCode] = []
         self.heard: list[ErrorCode] = []
-        self.late = 0
-        append(
-            SimpleNamespace(topic=self.topic, holds=lambda _: self.is_held),  # type: ignore[arg-type]
-            self.shard,
-            [(b"key", b"value")],
-            now_ms=0,
-            on_done=self.heard.append,
-            on_late=self._count,
-        )
+        led: Any = SimpleNamespace(topic=self.topic, holds=lambda _: self.is_held)
+        drive(self._write(led), self.answers.append)
 
-    def _count(self) -> None:
-        self.late += 1
+    async def _write(self, led: Any) -> ErrorCode:
+        error = await append(led, self.shard, [(b"key", b"value")], 0)
+        self.heard.append(error)
+        return error
 
     def settle(self, error: ErrorCode) -> None:
         end_offset, on_done = self.topic.waiting.pop()
@@ -68,11 +65,12 @@ class Write:
 )
 def test_what_takes_long_is_late_and_then_known(outcome: ErrorCode, heard: ErrorCode) -> None:
     write = Write()
-    for late in (1, 2):
+    late = [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    for _ in range(2):
         write.settle(ErrorCode.REQUEST_TIMED_OUT)
-        assert (write.late, write.heard) == (late, [])
+        assert (write.answers, write.heard) == (late, [])
     write.settle(outcome)
-    assert (write.late, write.heard) == (2, [heard])
+    assert (write.answers, write.heard) == (late, [heard])
     assert not write.topic.waiting
 
 
@@ -89,11 +87,3 @@ def test_what_is_not_appended_is_known_at_once() -> None:
     write = Write(ErrorCode.NOT_ENOUGH_REPLICAS)
     assert write.heard == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert write.shard.end_offset == 0
-
-
-def test_once() -> None:
-    heard: list[int] = []
-    tell = once(heard.append)
-    tell(1)
-    tell(2)
-    assert heard == [1]

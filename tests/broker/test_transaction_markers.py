@@ -15,7 +15,6 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 FOO, BAR = TopicPartition("foo", 0), TopicPartition("bar", 0)
@@ -29,10 +28,10 @@ def marked(tmp_path: Path, answers: list[dict[TopicPartition, ErrorCode]]) -> tu
     path.create("bar", 1)
     asked: list[Any] = []
 
-    def write(markers: Any, on_done: Callable[[list[Any]], None]) -> None:
+    async def write(markers: Any) -> list[Any]:
         wanted = [one for marker in markers for one in marker.partitions]
         asked.append(wanted)
-        on_done([{one: answers[len(asked) - 1][one] for one in wanted}])
+        return [{one: answers[len(asked) - 1][one] for one in wanted}]
 
     timers = path.timers
     sender = MarkerSender(node_id=path.node_id, timers=timers, write_here=write, ask_leader=None)

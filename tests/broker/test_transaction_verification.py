@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.data_path import NOW_MS, DataPath, batch
+from tidelog.awaiting import drive
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.coordinators.groups.pending import PendingOffsets
 from tidelog.coordinators.transactions.marker_writer import MarkerWriter
@@ -16,7 +17,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tidelog.coordinators.transactions.verification import Guard
@@ -127,8 +128,8 @@ def test_no_coordinator_is_asked_while_the_transaction_is_open(partition: Partit
     assert verifications.begin(partition, PRODUCER, EPOCH + 1, 0) is not None
 
 
-def no_offsets(index: int, marker: memoryview, on_done: Callable[[ErrorCode], None]) -> None:
-    raise AssertionError(f"nothing is for group partition {index}: {marker!r}, {on_done}")
+async def no_offsets(index: int, marker: memoryview) -> ErrorCode:
+    raise AssertionError(f"nothing is for group partition {index}: {marker!r}")
 
 
 @pytest.mark.parametrize(
@@ -148,9 +149,9 @@ def test_markers_have_an_epoch_of_their_own_in_the_second_protocol(
     writer = MarkerWriter(path.replicas, Verifications(), no_offsets, timeout_ms=1000)
     heard: list[list[dict[TopicPartition, ErrorCode]]] = []
     marker = Marker(PRODUCER, epoch, True, 0, version, (FOO,))
-    writer.write([marker], heard.append)
+    drive(writer.write([marker]), heard.append)
     assert heard == [[{FOO: error}]]
-    writer.write([marker], heard.append)  # once more: its answer was lost
+    drive(writer.write([marker]), heard.append)  # once more: its answer was lost
     assert heard[1] == heard[0]
     assert partition.log.last_stable_offset == (0 if error else 4)
 

@@ -19,6 +19,7 @@ from sim.run import run_seed
 from sim.world import World
 from support.compaction import clean, compacted, fill, open_compacted, open_manager, put
 from support.logs import NOW, append, batch, offsets, open_log
+from tidelog.awaiting import drive
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, PartitionImage, TopicImage
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.replication.replica_state import ReplicaState
@@ -378,9 +379,10 @@ def test_offsets_are_not_forgotten_between_their_marker_and_its_commit() -> None
     def write(index: int, offset: int, producer: tuple[int, int] | None) -> None:
         change = OffsetChange("g", "a", index, OffsetAndMetadata(offset, -1, "", NOW))
         if producer is None:
-            coordinator.write_offsets(shard, [change], errors.append)
+            drive(coordinator.write_offsets(shard, [change]), errors.append)
         else:
-            coordinator.write_transactional_offsets(shard, [change], producer, errors.append)
+            write = coordinator.write_transactional_offsets(shard, [change], producer)
+            drive(write, errors.append)
 
     errors: list[ErrorCode] = []
     write(0, 5, (7, 0))
@@ -395,7 +397,7 @@ def test_offsets_are_not_forgotten_between_their_marker_and_its_commit() -> None
     marker = build_end_transaction_marker(
         ControlType.COMMIT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=NOW
     )
-    coordinator.end_transaction(0, memoryview(bytearray(marker)), errors.append)
+    drive(coordinator.end_transaction(0, memoryview(bytearray(marker))), errors.append)
 
     def answered(asked: Pending, end: int) -> list[tuple[int, int, int]]:
         replica.remotes[2].log_end_offset = end

@@ -33,7 +33,7 @@ from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tidelog.metrics.meters import Meters
@@ -140,9 +140,9 @@ async def no_producer_ids() -> range:
     raise StorageError(ErrorCode.NOT_CONTROLLER)
 
 
-def no_offsets(index: int, marker: memoryview, on_done: Callable[[ErrorCode], None]) -> None:
+async def no_offsets(_index: int, _marker: memoryview) -> ErrorCode:
     """There is no group coordinator."""
-    on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class DataPath:

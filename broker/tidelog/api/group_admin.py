@@ -14,9 +14,9 @@ error message.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.awaiting import all_of
 from tidelog.coordinators.groups.states import GroupState
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -27,6 +27,8 @@ from tidelog_protocol.messages.group_admin import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tidelog.coordinators.groups.admin import GroupAdmin
     from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.member import Member
@@ -123,23 +125,11 @@ class GroupAdminApi:
 
     def delete(self, context: RequestContext, request: DeleteGroupsRequest) -> Deferred:
         """Answer a DeleteGroups request."""
-        deferred = context.defer()
         group_ids = list(dict.fromkeys(request.groups_names))
-        results: dict[str, ErrorCode] = {}
-
-        def answer_if_complete() -> None:
-            if len(results) == len(group_ids):
-                deferred.complete(_deleted([(name, results[name]) for name in group_ids]))
-
-        def deleted(group_id: str, error: ErrorCode) -> None:
-            results[group_id] = error
-            answer_if_complete()
-
-        if not group_ids:
-            answer_if_complete()
-        for group_id in group_ids:
-            self._admin.delete_group(group_id, partial(deleted, group_id))
-        return deferred
+        return context.answer_with(
+            all_of(self._admin.delete_group(group_id) for group_id in group_ids),
+            lambda errors: _deleted(zip(group_ids, errors, strict=True)),
+        )
 
 
 def _described_member(member: Member, protocol_name: str | None) -> _DescribedMember:
@@ -162,7 +152,7 @@ def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
     )
 
 
-def _deleted(results: list[tuple[str, ErrorCode]]) -> DeleteGroupsResponse:
+def _deleted(results: Iterable[tuple[str, ErrorCode]]) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[
             DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error)

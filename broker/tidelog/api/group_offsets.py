@@ -14,9 +14,9 @@ require_stable; 8 (KIP-709): several groups; 10: topic ids. OffsetDelete 0 (KIP-
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.awaiting import all_of
 from tidelog.coordinators.groups.admin import Committer
 from tidelog.coordinators.groups.offsets import (
     NO_TIMESTAMP,
@@ -141,9 +141,8 @@ class GroupOffsetsApi:
                 changes.append(
                     OffsetChange(request.group_id, image.name, partition.partition_index, offset)
                 )
-        deferred = context.defer()
 
-        def done(error: ErrorCode) -> None:
+        def respond(error: ErrorCode) -> OffsetCommitResponse:
             if error is ErrorCode.GROUP_ID_NOT_FOUND and version < 9:
                 error = ErrorCode.ILLEGAL_GENERATION
             for topic, index, is_too_large in outcomes:
@@ -151,13 +150,13 @@ class GroupOffsetsApi:
                 answer.add(
                     topic, index, ErrorCode.OFFSET_METADATA_TOO_LARGE if is_refused else error
                 )
-            deferred.complete(answer.response())
+            return answer.response()
 
         committer = Committer(
             request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
         )
-        self._admin.commit(request.group_id, committer, changes, done)
-        return deferred
+        work = self._admin.commit(request.group_id, committer, changes)
+        return context.answer_with(work, respond)
 
     def _existing(
         self, version: int, request: OffsetCommitRequest, answer: _CommitAnswer
@@ -190,32 +189,34 @@ class GroupOffsetsApi:
 
     # ---- OffsetFetch -------------------------------------------------------------------------
 
-    def fetch(self, context: RequestContext, request: OffsetFetchRequest) -> Deferred:
+    def fetch(
+        self, context: RequestContext, request: OffsetFetchRequest
+    ) -> Deferred | OffsetFetchResponse:
         """Answer an OffsetFetch request."""
         version = context.api_version
-        deferred = context.defer()
         groups = request.groups if version >= _GROUPS_VERSION else [_single_group(request)]
-        answers: list[_FetchGroup | None] = [None] * len(groups)
-        left = len(groups)
-
-        def answered(position: int, error: ErrorCode, offsets: Offsets, unstable: Unstable) -> None:
-            nonlocal left
-            answer = answers[position] = self._fetched(version, groups[position], error, offsets)
-            if unstable:
-                _mark_unstable(answer, unstable)
-            left -= 1
-            if not left:
-                deferred.complete(_fetch_response(version, answers))
-
         if not groups:
-            deferred.complete(OffsetFetchResponse())
-        for position, group in enumerate(groups):
-            self._admin.fetch(
-                group.group_id,
-                require_stable=request.require_stable,
-                on_done=partial(answered, position),
-            )
-        return deferred
+            return OffsetFetchResponse()
+        stable = request.require_stable
+        return context.answer_with(
+            all_of(self._fetch_group(version, group, require_stable=stable) for group in groups),
+            lambda answers: _fetch_response(version, answers),
+        )
+
+    async def _fetch_group(
+        self,
+        version: int,
+        group: OffsetFetchRequest.OffsetFetchRequestGroup,
+        *,
+        require_stable: bool,
+    ) -> _FetchGroup:
+        error, offsets, unstable = await self._admin.fetch(
+            group.group_id, require_stable=require_stable
+        )
+        answer = self._fetched(version, group, error, offsets)
+        if unstable:
+            _mark_unstable(answer, unstable)
+        return answer
 
     def _fetched(
         self,
@@ -280,9 +281,12 @@ class GroupOffsetsApi:
 
     # ---- OffsetDelete ------------------------------------------------------------------------
 
-    def delete(self, context: RequestContext, request: OffsetDeleteRequest) -> Deferred:
+    def delete(
+        self, context: RequestContext, request: OffsetDeleteRequest
+    ) -> Deferred | OffsetDeleteResponse:
         """Answer an OffsetDelete request."""
-        deferred = context.defer()
+        if not request.group_id:
+            return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         cluster = self._image()
         answers: dict[str, _DeleteTopic] = {}
         existing: dict[str, list[int]] = {}
@@ -294,20 +298,16 @@ class GroupOffsetsApi:
                 else:
                     existing.setdefault(topic.name, []).append(index)
 
-        def done(error: ErrorCode, results: Mapping[str, ErrorCode]) -> None:
-            if error is not ErrorCode.NONE:
-                deferred.complete(OffsetDeleteResponse(error_code=error))
-                return
+        def respond(results: ErrorCode | Mapping[str, ErrorCode]) -> OffsetDeleteResponse:
+            if isinstance(results, ErrorCode):
+                return OffsetDeleteResponse(error_code=results)
             for name, indexes in existing.items():
                 for index in indexes:
                     _add_deleted(answers, name, index, results[name])
-            deferred.complete(OffsetDeleteResponse(topics=list(answers.values())))
+            return OffsetDeleteResponse(topics=list(answers.values()))
 
-        if request.group_id:
-            self._admin.delete_offsets(request.group_id, existing, done)
-        else:
-            done(ErrorCode.INVALID_GROUP_ID, {})
-        return deferred
+        work = self._admin.delete_offsets(request.group_id, existing)
+        return context.answer_with(work, respond)
 
 
 def _java_length(text: str) -> int:
@@ -328,9 +328,7 @@ def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequest.OffsetFetch
     return OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-def _fetch_response(version: int, answers: list[_FetchGroup | None]) -> OffsetFetchResponse:
-    groups = [answer for answer in answers if answer is not None]
-    assert len(groups) == len(answers)
+def _fetch_response(version: int, groups: list[_FetchGroup]) -> OffsetFetchResponse:
     if version >= _GROUPS_VERSION:
         return OffsetFetchResponse(groups=groups)
     (group,) = groups

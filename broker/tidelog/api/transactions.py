@@ -18,7 +18,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.awaiting import called_back
+from tidelog.awaiting import all_of, called_back, drive
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, is_internal_topic
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -34,8 +34,8 @@ from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from typing import Any
 
-    from tidelog.coordinators.transactions.coordinator import ProducerResult
     from tidelog.coordinators.transactions.decisions import ProducerIdAndEpoch
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
@@ -94,7 +94,10 @@ class TransactionsApi:
         if producer_ids.is_empty:
             return self._refill_and_init(context, request)
         if request.transactional_id is not None:
-            return self._init_transactional(context, request)
+            version = context.api_version
+            return context.answer_with(
+                self._init(request), lambda result: _initialized(version, result)
+            )
         return InitProducerIdResponse(producer_id=producer_ids.take(), producer_epoch=0)
 
     async def _refill_and_init(
@@ -103,69 +106,37 @@ class TransactionsApi:
         producer_ids = self._transactions.producer_ids
         await producer_ids.refill()
         if request.transactional_id is not None:
-            return await called_back(partial(self._init, context.api_version, request))
+            result = await called_back(partial(drive, self._init(request)))
+            return _initialized(context.api_version, result)
         try:
             return InitProducerIdResponse(producer_id=producer_ids.take(), producer_epoch=0)
         except StorageError as error:
             return _refused(error.code)
 
-    def _init_transactional(
-        self, context: RequestContext, request: InitProducerIdRequest
-    ) -> Deferred:
-        deferred = context.defer()
-        self._init(context.api_version, request, deferred.complete)
-        return deferred
-
     def _init(
-        self,
-        version: int,
-        request: InitProducerIdRequest,
-        answer: Callable[[InitProducerIdResponse], None],
-    ) -> None:
-        def done(result: ProducerResult) -> None:
-            error = _told(result.error, is_old=version < 4)
-            if error is not ErrorCode.NONE:
-                answer(_refused(error))
-                return
-            answer(
-                InitProducerIdResponse(
-                    producer_id=result.producer_id, producer_epoch=result.producer_epoch
-                )
-            )
-
+        self, request: InitProducerIdRequest
+    ) -> Coroutine[Any, Any, ErrorCode | ProducerIdAndEpoch]:
         expected = None
         if request.producer_id != _NONE:
             expected = _producer(request.producer_id, request.producer_epoch)
-        self._transactions.coordinator.init_producer_id(
-            request.transactional_id or "", request.transaction_timeout_ms, expected, done
+        return self._transactions.coordinator.init_producer_id(
+            request.transactional_id or "", request.transaction_timeout_ms, expected
         )
 
     # ---- AddPartitionsToTxn, AddOffsetsToTxn ---------------------------------------------------
 
     def add_partitions(
         self, context: RequestContext, request: AddPartitionsToTxnRequest
-    ) -> Deferred | AddPartitionsToTxnResponse:
+    ) -> Deferred:
         """Answer an AddPartitionsToTxn request."""
         version = context.api_version
         asked = request.transactions if version >= _BATCHED_VERSION else [_single(request)]
-        if not asked:
-            return AddPartitionsToTxnResponse()
-        deferred = context.defer()
-        outcomes: list[Outcome | None] = [None] * len(asked)
-        left = len(asked)
+        return context.answer_with(
+            all_of(self._added(version, transaction) for transaction in asked),
+            lambda outcomes: _added(version, asked, outcomes),
+        )
 
-        def done(number: int, outcome: Outcome) -> None:
-            nonlocal left
-            outcomes[number] = outcome
-            left -= 1
-            if not left:
-                deferred.complete(_added(version, asked, outcomes))
-
-        for number, transaction in enumerate(asked):
-            self._add(version, transaction, lambda outcome, number=number: done(number, outcome))  # type: ignore[misc]
-        return deferred
-
-    def _add(self, version: int, transaction: Transaction, done: Callable[[Outcome], None]) -> None:
+    async def _added(self, version: int, transaction: Transaction) -> Outcome:
         partitions = [
             TopicPartition(topic.name, index)
             for topic in transaction.topics
@@ -174,21 +145,14 @@ class TransactionsApi:
         refused = self._refused_partitions(partitions, is_client=version < _BATCHED_VERSION)
         if refused:
             not_tried = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            done({**not_tried, **refused})
-            return
+            return {**not_tried, **refused}
         coordinator = self._transactions.coordinator
         producer = _producer(transaction.producer_id, transaction.producer_epoch)
-        transactional_id = transaction.transactional_id
+        asked = transaction.transactional_id, producer, frozenset(partitions)
         if transaction.verify_only:
-            done(coordinator.verify_partitions(transactional_id, producer, frozenset(partitions)))
-            return
-        coordinator.add_partitions(
-            transactional_id,
-            producer,
-            frozenset(partitions),
-            _V0 if version < _BATCHED_VERSION else _V2,
-            lambda error: done(dict.fromkeys(partitions, _told(error, is_old=version < 2))),
-        )
+            return coordinator.verify_partitions(*asked)
+        error = await coordinator.add_partitions(*asked, _V0 if version < _BATCHED_VERSION else _V2)
+        return dict.fromkeys(partitions, _told(error, is_old=version < 2))
 
     def _refused_partitions(
         self, partitions: Iterable[TopicPartition], *, is_client: bool
@@ -204,18 +168,15 @@ class TransactionsApi:
 
     def add_offsets(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> Deferred:
         """Add a group's partition of `__consumer_offsets` to the transaction."""
-        deferred = context.defer()
         is_old = context.api_version < 2
-        self._transactions.coordinator.add_partitions(
-            request.transactional_id,
-            _producer(request.producer_id, request.producer_epoch),
-            {TopicPartition(GROUP_METADATA_TOPIC, self._group_partition(request.group_id))},
-            _V0,
-            lambda error: deferred.complete(
-                AddOffsetsToTxnResponse(error_code=_told(error, is_old=is_old))
+        home = TopicPartition(GROUP_METADATA_TOPIC, self._group_partition(request.group_id))
+        producer = _producer(request.producer_id, request.producer_epoch)
+        return context.answer_with(
+            self._transactions.coordinator.add_partitions(
+                request.transactional_id, producer, {home}, _V0
             ),
+            lambda error: AddOffsetsToTxnResponse(error_code=_told(error, is_old=is_old)),
         )
-        return deferred
 
     # ---- EndTxn --------------------------------------------------------------------------------
 
@@ -223,58 +184,28 @@ class TransactionsApi:
         """Answer an EndTxn request."""
         from tidelog.coordinators.transactions.decisions import Ending  # noqa: PLC0415 - first transaction
 
-        deferred = context.defer()
         version = context.api_version
-
-        def done(result: ProducerResult) -> None:
-            deferred.complete(
-                EndTxnResponse(
-                    error_code=_told(result.error, is_old=version < 2),
-                    producer_id=result.producer_id,
-                    producer_epoch=result.producer_epoch,
-                )
-            )
-
         producer = _producer(request.producer_id, request.producer_epoch)
         level = _V2 if version >= _BUMP_VERSION else _V0
-        self._transactions.coordinator.end(
-            request.transactional_id, Ending(producer, request.committed, True, level), done
+        ending = Ending(producer, request.committed, True, level)
+
+        def respond(result: ErrorCode | ProducerIdAndEpoch) -> EndTxnResponse:
+            if isinstance(result, ErrorCode):
+                error = _told(result, is_old=version < 2)
+                return EndTxnResponse(error_code=error, producer_id=_NONE, producer_epoch=_NONE)
+            return EndTxnResponse(
+                producer_id=result.producer_id, producer_epoch=result.producer_epoch
+            )
+
+        return context.answer_with(
+            self._transactions.coordinator.end(request.transactional_id, ending), respond
         )
-        return deferred
 
     # ---- WriteTxnMarkers -----------------------------------------------------------------------
 
     def write_markers(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred:
         """Write markers; answer when the in-sync replicas have them."""
         from tidelog.coordinators.transactions.markers import Marker  # noqa: PLC0415 - first transaction
-
-        deferred = context.defer()
-
-        def done(outcomes: list[dict[TopicPartition, ErrorCode]]) -> None:
-            deferred.complete(
-                WriteTxnMarkersResponse(
-                    markers=[
-                        _MarkerResult(
-                            producer_id=marker.producer_id,
-                            topics=[
-                                _MarkerTopic(
-                                    name=topic.name,
-                                    partitions=[
-                                        _MarkerPartition(
-                                            partition_index=index,
-                                            error_code=outcome[TopicPartition(topic.name, index)],
-                                        )
-                                        for index in topic.partition_indexes
-                                    ],
-                                )
-                                for topic in marker.topics
-                            ],
-                        )
-                        for marker, outcome in zip(request.markers, outcomes, strict=True)
-                        if outcome  # Kafka omits a marker without partitions
-                    ]
-                )
-            )
 
         markers = [
             Marker(
@@ -291,8 +222,10 @@ class TransactionsApi:
             )
             for marker in request.markers
         ]
-        self._transactions.writer.write(markers, done)
-        return deferred
+        return context.answer_with(
+            self._transactions.writer.write(markers),
+            lambda outcomes: _written(request, outcomes),
+        )
 
 
 def _producer(producer_id: int, producer_epoch: int) -> ProducerIdAndEpoch:
@@ -314,6 +247,14 @@ def _refused(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_id=_NONE, producer_epoch=_NONE)
 
 
+def _initialized(version: int, result: ErrorCode | ProducerIdAndEpoch) -> InitProducerIdResponse:
+    if isinstance(result, ErrorCode):
+        return _refused(_told(result, is_old=version < 4))
+    return InitProducerIdResponse(
+        producer_id=result.producer_id, producer_epoch=result.producer_epoch
+    )
+
+
 def _single(request: AddPartitionsToTxnRequest) -> Transaction:
     """Convert a client's request to the form of later versions."""
     return AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
@@ -325,11 +266,10 @@ def _single(request: AddPartitionsToTxnRequest) -> Transaction:
 
 
 def _added(
-    version: int, asked: list[Transaction], outcomes: list[Outcome | None]
+    version: int, asked: list[Transaction], outcomes: list[Outcome]
 ) -> AddPartitionsToTxnResponse:
     results = []
     for transaction, outcome in zip(asked, outcomes, strict=True):
-        assert outcome is not None
         topics = [
             _TopicResult(
                 name=topic.name,
@@ -349,3 +289,30 @@ def _added(
     if version >= _BATCHED_VERSION:
         return AddPartitionsToTxnResponse(results_by_transaction=results)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+
+
+def _written(
+    request: WriteTxnMarkersRequest, outcomes: list[dict[TopicPartition, ErrorCode]]
+) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            _MarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    _MarkerTopic(
+                        name=topic.name,
+                        partitions=[
+                            _MarkerPartition(
+                                partition_index=index,
+                                error_code=outcome[TopicPartition(topic.name, index)],
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker, outcome in zip(request.markers, outcomes, strict=True)
+            if outcome  # Kafka omits a marker without partitions
+        ]
+    )

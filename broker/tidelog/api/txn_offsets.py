@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.awaiting import called_back
+from tidelog.awaiting import called_back, drive
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.groups.admin import Committer
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
@@ -140,11 +140,8 @@ class TxnOffsetsApi:
             if error is not ErrorCode.NONE:
                 return error
         committer = Committer(request.member_id, request.group_instance_id, request.generation_id)
-        return await called_back(
-            partial(
-                self._admin.commit_in_transaction, request.group_id, committer, producer, changes
-            )
-        )
+        work = self._admin.commit_in_transaction(request.group_id, committer, producer, changes)
+        return await called_back(partial(drive, work))
 
     async def _verified(
         self,

@@ -8,6 +8,7 @@ A handler is `def handler(context, request)` and ends in one of four ways:
 1. it returns the response message: answered in the same wake-up, the fast path. The two hot APIs
    may return the encoded body instead, a list of buffers (`plain_answers`);
 2. it returns a `Deferred` of `context.defer(...)` and completes it later, once;
+   `context.answer_with(work, respond)` does so with the result of a coordinator's work;
 3. it returns None: no answer at all (Produce with acks=0);
 4. it is `async def` (or returns a coroutine): dispatch runs it as a task and answers what it
    returns. Later requests of that connection wait until then, as in Kafka: a Metadata request
@@ -27,8 +28,9 @@ import logging
 import struct
 from collections.abc import Callable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tidelog.awaiting import drive
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import (
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 __all__ = ["Deferred", "Dispatcher", "Handler", "Peer", "RequestContext"]
 
 log = logging.getLogger("tidelog.network.dispatch")
+
+T = TypeVar("T")
 
 _HEAD = struct.Struct(
     ">hhi"
@@ -147,6 +151,13 @@ class RequestContext:
         assert self.deferred is None, "a request is parked once"
         self.deferred = Deferred(self, on_hurry, on_cancel)
         return self.deferred
+
+    def answer_with(self, work: Coroutine[Any, Any, T], respond: Callable[[T], Any]) -> Deferred:
+        """Answer with the result of work for `awaiting.drive`, as `respond` makes a response of it.
+        The work goes on if the connection closes."""
+        deferred = self.defer()
+        drive(work, lambda result: deferred.complete(respond(result)))
+        return deferred
 
 
 class Deferred:

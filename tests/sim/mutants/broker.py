@@ -70,10 +70,10 @@ def topics_before_fsync(patch: Patch) -> None:
 def offsets_in_memory(patch: Patch) -> None:
     """Committed offsets are answered for and never written."""
 
-    def write_offsets(self: GroupCoordinator, shard: Any, changes: Any, on_done: Any) -> None:
+    async def write_offsets(self: GroupCoordinator, shard: Any, changes: Any) -> ErrorCode:
         shard.appended(changes, shard.end_offset, self.now())
         self.advance(shard)
-        on_done(ErrorCode.NONE)
+        return ErrorCode.NONE
 
     patch(GroupCoordinator, "write_offsets", write_offsets)
 

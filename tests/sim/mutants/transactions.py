@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api.produce_gate import ProduceGate
+from tidelog.awaiting import first_answer_of
 from tidelog.coordinators.groups.admin import GroupAdmin
 from tidelog.coordinators.groups.group import Group
 from tidelog.coordinators.groups.pending import PendingOffsets
@@ -28,16 +29,17 @@ def markers_before_the_decision_is_committed(patch: Patch) -> None:
     """A coordinator takes what it has written for committed."""
     original = TransactionCoordinator._append
 
-    def append(self: Any, shard: Any, records: Any, on_done: Any, on_late: Any = None) -> None:
+    async def append(self: Any, shard: Any, records: Any) -> ErrorCode:
         commit = self.topic.commit
 
         def at_once(index: int, end_offset: int, settled: Any) -> None:
+            self.topic.commit = commit
             commit(index, end_offset, lambda _error: None)
             settled(ErrorCode.NONE)
 
         self.topic.commit = at_once
         try:
-            original(self, shard, records, on_done, on_late)
+            return await original(self, shard, records)
         finally:
             self.topic.commit = commit
 
@@ -127,21 +129,8 @@ def late_writes_are_given_up(patch: Patch) -> None:
     """As Apache Kafka's, a coordinator forgets what is not committed in time, in its log or not."""
     original = coordinator.append
 
-    def append(*args: Any, on_late: Any, on_done: Any, **options: Any) -> None:
-        is_late = False
-
-        def late() -> None:
-            nonlocal is_late
-            is_late = True
-            if on_late is not None:
-                on_late()
-            on_done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-        def done(error: ErrorCode) -> None:
-            if not is_late:
-                on_done(error)
-
-        original(*args, on_late=late, on_done=done, **options)
+    async def append(*args: Any) -> ErrorCode:
+        return await first_answer_of(original(*args))
 
     patch(coordinator, "append", append)
 
@@ -160,15 +149,14 @@ def stable_offsets_looked_at_late(patch: Patch) -> None:
     """What was there when offsets were asked for is waited for, and then the newest is told."""
     original = GroupAdmin.fetch
 
-    def fetch(self: Any, group_id: str, *, require_stable: bool, on_done: Any) -> None:
-        def settled(error: ErrorCode, offsets: Any, unstable: Any) -> None:
-            shard = self._coordinator.shard_of(group_id)
-            if require_stable and error is ErrorCode.NONE and isinstance(shard, GroupShard):
-                offsets = shard.committed.of_group(group_id)
-                unstable = shard.pending.of_group(group_id)
-            on_done(error, offsets, unstable)
-
-        original(self, group_id, require_stable=require_stable, on_done=settled)
+    async def fetch(self: Any, group_id: str, *, require_stable: bool) -> Any:
+        fetched = await original(self, group_id, require_stable=require_stable)
+        shard = self._coordinator.shard_of(group_id)
+        if not require_stable or fetched.error or not isinstance(shard, GroupShard):
+            return fetched
+        return fetched._replace(
+            offsets=shard.committed.of_group(group_id), unstable=shard.pending.of_group(group_id)
+        )
 
     patch(GroupAdmin, "fetch", fetch)
 

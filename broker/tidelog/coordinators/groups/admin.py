@@ -2,7 +2,7 @@
 
 The half of the group coordinator without membership: it finds the group, asks the pure machine
 whether the request is allowed, and writes records. The group APIs call it; it does not know the
-wire.
+wire. What waits for a write is work for `awaiting.drive`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.awaiting import drive
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
     from tidelog.replication.purgatory import Timers
     from tidelog.seams import TimerHandle
 
-__all__ = ["Committer", "GroupAdmin"]
+    Offsets = Mapping[str, Mapping[int, OffsetAndMetadata]]
+
+__all__ = ["Committer", "FetchedOffsets", "GroupAdmin"]
 
 logger = logging.getLogger(__name__)
 
-_STABLE: frozenset[tuple[str, int]] = frozenset()
-_NO_OFFSETS: Mapping[str, Mapping[int, OffsetAndMetadata]] = {}
+
+_NONE: Offsets = {}
 
 
 class Committer(NamedTuple):
@@ -37,6 +40,14 @@ class Committer(NamedTuple):
     member_id: str
     group_instance_id: str | None
     generation: int
+
+
+class FetchedOffsets(NamedTuple):
+    """Offsets by topic and partition, and the partitions that an open transaction may change."""
+
+    error: ErrorCode
+    offsets: Offsets = _NONE
+    unstable: AbstractSet[tuple[str, int]] = frozenset()
 
 
 class GroupAdmin:
@@ -50,22 +61,17 @@ class GroupAdmin:
 
     # ---- offsets -----------------------------------------------------------------------------
 
-    def commit(
-        self,
-        group_id: str,
-        committer: Committer,
-        changes: Sequence[OffsetChange],
-        on_done: Callable[[ErrorCode], None],
-    ) -> None:
-        """Commit offsets; report one result once they are committed, perhaps before this returns.
+    async def commit(
+        self, group_id: str, committer: Committer, changes: Sequence[OffsetChange]
+    ) -> ErrorCode:
+        """Commit offsets; return when they are committed.
 
         GROUP_ID_NOT_FOUND for an unknown group with a generation: before v9 clients do not know it.
         """
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
-            on_done(shard)
-            return
+            return shard
         now = coordinator.now()
         group = shard.groups.get(group_id)
         if group is not None:
@@ -73,48 +79,31 @@ class GroupAdmin:
         else:  # anyone may commit outside of groups, which creates a simple group
             error = ErrorCode.GROUP_ID_NOT_FOUND if committer.generation >= 0 else ErrorCode.NONE
         if error is not ErrorCode.NONE:
-            on_done(error)
-            return
-        coordinator.write_offsets(shard, changes, on_done)
+            return error
+        return await coordinator.write_offsets(shard, changes)
 
-    def commit_in_transaction(
+    async def commit_in_transaction(
         self,
         group_id: str,
         committer: Committer,
         producer: tuple[int, int],
         changes: Sequence[OffsetChange],
-        on_done: Callable[[ErrorCode], None],
-    ) -> None:
+    ) -> ErrorCode:
         """Commit offsets in the transaction of a producer id and epoch; otherwise like `commit`."""
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
-            on_done(shard)
-            return
+            return shard
         group = shard.groups.get(group_id)
         if group is not None:
             error = group.validate_transactional_commit(*committer)
         else:
             error = ErrorCode.ILLEGAL_GENERATION if committer.generation >= 0 else ErrorCode.NONE
         if error is not ErrorCode.NONE:
-            on_done(error)
-            return
-        coordinator.write_transactional_offsets(shard, changes, producer, on_done)
+            return error
+        return await coordinator.write_transactional_offsets(shard, changes, producer)
 
-    def fetch(
-        self,
-        group_id: str,
-        *,
-        require_stable: bool,
-        on_done: Callable[
-            [
-                ErrorCode,
-                Mapping[str, Mapping[int, OffsetAndMetadata]],
-                AbstractSet[tuple[str, int]],
-            ],
-            None,
-        ],
-    ) -> None:
+    async def fetch(self, group_id: str, *, require_stable: bool) -> FetchedOffsets:
         """Fetch the committed offsets of a group; none for an unknown one.
 
         With `require_stable` (KIP-447) this waits until all earlier writes are committed, and also
@@ -127,48 +116,36 @@ class GroupAdmin:
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
-            on_done(shard, _NO_OFFSETS, _STABLE)
-            return
-        unstable: AbstractSet[tuple[str, int]] = _STABLE
-        latest = _NO_OFFSETS
+            return FetchedOffsets(shard)
+        unstable: AbstractSet[tuple[str, int]] = frozenset()
+        latest: Offsets = {}
         if require_stable:
             unstable = shard.pending.of_group(group_id)
             latest = {name: dict(each) for name, each in shard.latest.of_group(group_id).items()}
         else:
             coordinator.advance(shard)
             if shard.knows_committed:
-                on_done(ErrorCode.NONE, shard.committed.of_group(group_id), _STABLE)
-                return
-        committed = shard.committed
+                return FetchedOffsets(ErrorCode.NONE, shard.committed.of_group(group_id))
+        error = await coordinator.settled(shard)
+        if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            error = ErrorCode.NOT_COORDINATOR  # consumers before 3.9 do not retry the other
+        if error is not ErrorCode.NONE:
+            return FetchedOffsets(error)
+        offsets = latest if require_stable else shard.committed.of_group(group_id)
+        return FetchedOffsets(error, offsets, unstable)
 
-        def settled(error: ErrorCode) -> None:
-            if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-                error = ErrorCode.NOT_COORDINATOR  # consumers before 3.9 do not retry the other
-            if error is not ErrorCode.NONE:
-                on_done(error, _NO_OFFSETS, _STABLE)
-            else:
-                offsets = latest if require_stable else committed.of_group(group_id)
-                on_done(error, offsets, unstable)
-
-        coordinator.settled(shard, settled)
-
-    def delete_offsets(
-        self,
-        group_id: str,
-        topics: Mapping[str, Sequence[int]],
-        on_done: Callable[[ErrorCode, Mapping[str, ErrorCode]], None],
-    ) -> None:
+    async def delete_offsets(
+        self, group_id: str, topics: Mapping[str, Sequence[int]]
+    ) -> ErrorCode | Mapping[str, ErrorCode]:
         """Delete offsets (KIP-496); return an error for all, or one per topic."""
         found = self.find(group_id)
         if isinstance(found, ErrorCode):
-            on_done(found, {})
-            return
+            return found
         from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE  # noqa: PLC0415 - late
 
         shard, group = found
         if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            on_done(ErrorCode.NON_EMPTY_GROUP, {})
-            return
+            return ErrorCode.NON_EMPTY_GROUP
         results = {
             topic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             if group.is_subscribed(topic)
@@ -181,7 +158,8 @@ class GroupAdmin:
             if results.get(change.topic) is ErrorCode.NONE
             and change.partition in topics[change.topic]
         ]
-        self._coordinator.write_offsets(shard, changes, lambda error: on_done(error, results))
+        error = await self._coordinator.write_offsets(shard, changes)
+        return results if error is ErrorCode.NONE else error
 
     # ---- groups ------------------------------------------------------------------------------
 
@@ -202,18 +180,16 @@ class GroupAdmin:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return [group for shard in coordinator.led.active() for group in shard.groups.values()]
 
-    def delete_group(self, group_id: str, on_done: Callable[[ErrorCode], None]) -> None:
+    async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete one empty group and its offsets."""
         found = self.find(group_id)
         if isinstance(found, ErrorCode):
-            on_done(found)
-            return
+            return found
         shard, group = found
         if not group.is_empty:
-            on_done(ErrorCode.NON_EMPTY_GROUP)
-            return
+            return ErrorCode.NON_EMPTY_GROUP
         changes = shard.forget_group(group_id)
-        self._coordinator.remove(shard, group, changes, on_done)
+        return await self._coordinator.remove(shard, group, changes)
 
     # ---- expiry ------------------------------------------------------------------------------
 
@@ -252,7 +228,7 @@ class GroupAdmin:
             # If these cannot be written, the group stays until the next check.
             is_gone = is_all and not shard.latest.of_group(group.group_id)
             if is_gone and group.is_empty and not unstable:
-                coordinator.remove(shard, group, [], _log_failure)
+                drive(coordinator.remove(shard, group, []), _log_failure)
 
 
 def _log_failure(error: ErrorCode) -> None:

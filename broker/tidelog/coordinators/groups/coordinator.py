@@ -2,7 +2,8 @@
 
 It performs the effects of the pure group machine (`group.py`): answers parked requests, writes
 records, sets timers. It owns the shards that `LedPartitions` loads and unloads. The group APIs call
-it, and the metadata log on new images; it does not know the wire. Offsets and the administration of
+it, and the metadata log on new images; it does not know the wire. Writes are work for
+`awaiting.drive`. Offsets and the administration of
 groups are in `admin.py`.
 """
 
@@ -11,8 +12,10 @@ groups are in `admin.py`.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.awaiting import answer_of, drive
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.led_partitions import WRITE_ERRORS, LedPartitions
 from tidelog.replication.internal_topics import InternalTopic, partition_for
@@ -21,7 +24,7 @@ from tidelog_protocol.records import ControlType, control_type, iter_records, re
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
@@ -219,9 +222,10 @@ class GroupCoordinator:
         from tidelog.coordinators.groups.records import group_record
 
         group = Group(group_id, now, shard.limits)
-        error = self._append(shard, [group_record(group, {})], (), _ignore)
+        error = self._append(shard, [group_record(group, {})], ())
         if error is not ErrorCode.NONE:
             return error
+        drive(self.settled(shard), _log_failure)
         shard.groups[group_id] = group
         return group
 
@@ -287,25 +291,19 @@ class GroupCoordinator:
 
         for effect in effects:
             if isinstance(effect, Persist):
-                self._persist(shard, group, effect)
+                drive(self._persist(shard, group, effect))
             else:
                 effect.answer()
         self.watch(shard, group)
 
-    def _persist(self, shard: GroupShard, group: Group, effect: Persist) -> None:
+    async def _persist(self, shard: GroupShard, group: Group, effect: Persist) -> None:
         from tidelog.coordinators.groups.records import group_record
 
-        then = effect.then
-
-        def stored(error: ErrorCode) -> None:
-            if then is not None:
-                self.perform(shard, group, group.stored(then, error, self.now()))
-            else:
-                _ignore(error)
-
-        error = self._append(shard, [group_record(group, effect.assignments)], (), stored)
-        if error is not ErrorCode.NONE:
-            stored(error)
+        error = await self._write(shard, [group_record(group, effect.assignments)])
+        if effect.then is None:
+            _log_failure(error)
+        else:
+            self.perform(shard, group, group.stored(effect.then, error, self.now()))
 
     def watch(self, shard: GroupShard, group: Group) -> None:
         """Set the one timer of a group, no later than its next deadline.
@@ -339,33 +337,18 @@ class GroupCoordinator:
 
     # ---- writing -----------------------------------------------------------------------------
 
-    def write_offsets(
-        self,
-        shard: GroupShard,
-        changes: Sequence[OffsetChange],
-        on_done: Callable[[ErrorCode], None],
-    ) -> None:
-        """Write offsets or their tombstones as one batch.
-
-        `on_done` is called once, when it is committed or has failed, perhaps before this returns.
-        """
+    async def write_offsets(self, shard: GroupShard, changes: Sequence[OffsetChange]) -> ErrorCode:
+        """Write offsets or their tombstones as one batch; return when it is committed, or has
+        failed."""
         from tidelog.coordinators.groups.records import offset_record
 
         if not changes:
-            on_done(ErrorCode.NONE)
-            return
-        records = [offset_record(change) for change in changes]
-        error = self._append(shard, records, changes, on_done)
-        if error is not ErrorCode.NONE:
-            on_done(error)
+            return ErrorCode.NONE
+        return await self._write(shard, [offset_record(change) for change in changes], changes)
 
-    def write_transactional_offsets(
-        self,
-        shard: GroupShard,
-        changes: Sequence[OffsetChange],
-        producer: tuple[int, int],
-        on_done: Callable[[ErrorCode], None],
-    ) -> None:
+    async def write_transactional_offsets(
+        self, shard: GroupShard, changes: Sequence[OffsetChange], producer: tuple[int, int]
+    ) -> ErrorCode:
         """Write offsets that take effect when this producer's transaction commits."""
         from tidelog.coordinators.groups.records import offset_record
 
@@ -379,21 +362,17 @@ class GroupCoordinator:
                 transaction=producer,
             )
         except StorageError as error:
-            on_done(WRITE_ERRORS.get(error.code, error.code))
-            return
+            return WRITE_ERRORS.get(error.code, error.code)
         shard.appended_in_transaction(changes, result.last_offset + 1, producer[0], now)
-        self.settled(shard, on_done)
+        return await self.settled(shard)
 
-    def end_transaction(
-        self, index: int, marker: memoryview, on_done: Callable[[ErrorCode], None]
-    ) -> None:
+    async def end_transaction(self, index: int, marker: memoryview) -> ErrorCode:
         """Append a marker to a partition of `__consumer_offsets`, which commits or drops the
-        offsets that waited for it. `on_done` is called once with an error of Produce."""
+        offsets that waited for it. The error is one of Produce."""
         shard = self.led.at(index)
         if isinstance(shard, ErrorCode):
             # not here, or not loaded yet: the caller retries
-            on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         header = read_header(marker)
         kind = control_type(next(iter_records(marker)))
         now = self.now()
@@ -402,46 +381,40 @@ class GroupCoordinator:
                 index, marker, leader_epoch=shard.leader_epoch, now_ms=now.wall_ms
             )
         except StorageError as error:
-            on_done(error.code)
-            return
+            return error.code
         is_commit = kind == ControlType.COMMIT
         shard.ended(header.producer_id, result.last_offset + 1, now, is_commit=is_commit)
-        self.topic.commit(index, shard.end_offset, on_done)
+        return await answer_of(partial(self.topic.commit, index, shard.end_offset))
 
     def write_tombstones(self, shard: GroupShard, changes: Sequence[OffsetChange]) -> None:
         """Write any number of tombstones, without a result."""
         for start in range(0, len(changes), TOMBSTONES_MAX):
-            self.write_offsets(shard, changes[start : start + TOMBSTONES_MAX], _ignore)
+            some = changes[start : start + TOMBSTONES_MAX]
+            drive(self.write_offsets(shard, some), _log_failure)
 
-    def remove(
-        self,
-        shard: GroupShard,
-        group: Group,
-        changes: Sequence[OffsetChange],
-        on_done: Callable[[ErrorCode], None],
-    ) -> None:
-        """Delete an empty group with these tombstones of its offsets; `on_done` is called once."""
+    async def remove(
+        self, shard: GroupShard, group: Group, changes: Sequence[OffsetChange]
+    ) -> ErrorCode:
+        """Delete an empty group with these tombstones of its offsets."""
         from tidelog.coordinators.groups.records import group_tombstone, offset_record
 
         assert group.is_empty
         records = [offset_record(change) for change in changes]
         records.append(group_tombstone(group.group_id))
         del shard.groups[group.group_id]
-        error = self._append(shard, records, changes, on_done)
+        error = self._append(shard, records, changes)
         if error is not ErrorCode.NONE:
             shard.groups[group.group_id] = group
-            on_done(error)
-            return
+            return error
         self.perform(shard, group, group.unload(ErrorCode.UNKNOWN_MEMBER_ID, self.now()))
+        return await self.settled(shard)
 
-    def settled(self, shard: GroupShard, on_done: Callable[[ErrorCode], None]) -> None:
-        """Call back once everything written so far is committed."""
-
-        def committed(error: ErrorCode) -> None:
-            self.advance(shard)
-            on_done(WRITE_ERRORS.get(error, error))
-
-        self.topic.commit(shard.index, shard.end_offset, committed)
+    async def settled(self, shard: GroupShard) -> ErrorCode:
+        """Return when everything written so far is committed."""
+        committing = partial(self.topic.commit, shard.index, shard.end_offset)
+        error: ErrorCode = await answer_of(committing)
+        self.advance(shard)
+        return WRITE_ERRORS.get(error, error)
 
     def advance(self, shard: GroupShard) -> None:
         """Show readers what is now committed."""
@@ -450,14 +423,20 @@ class GroupCoordinator:
         except StorageError:
             return  # the partition has left this broker, as the next image shows
 
-    def _append(
+    async def _write(
         self,
         shard: GroupShard,
         records: Sequence[KeyValue],
-        changes: Sequence[OffsetChange],
-        on_done: Callable[[ErrorCode], None],
+        changes: Sequence[OffsetChange] = (),
     ) -> ErrorCode:
-        """Append one batch; an error means that nothing was written and `on_done` is not called."""
+        """Write one batch; return when it is committed, or has failed."""
+        error = self._append(shard, records, changes)
+        return await self.settled(shard) if error is ErrorCode.NONE else error
+
+    def _append(
+        self, shard: GroupShard, records: Sequence[KeyValue], changes: Sequence[OffsetChange]
+    ) -> ErrorCode:
+        """Append one batch; after an error nothing is written."""
         now = self.now()
         try:
             result = self.topic.append(
@@ -466,10 +445,9 @@ class GroupCoordinator:
         except StorageError as error:
             return WRITE_ERRORS.get(error.code, error.code)
         shard.appended(changes, result.last_offset + 1, now)
-        self.settled(shard, on_done)
         return ErrorCode.NONE
 
 
-def _ignore(error: ErrorCode) -> None:
+def _log_failure(error: ErrorCode) -> None:
     if error is not ErrorCode.NONE:
         logger.warning("A write to __consumer_offsets was not committed: %s", error.name)

@@ -3,8 +3,7 @@
 It performs what `decisions` decides: it writes the record, and once that is committed answers the
 client and, at the end of a transaction, sends the markers. It owns the shards that `LedPartitions`
 loads and unloads. The transaction APIs call it, and the metadata log on new images; it does not
-know the wire. Every step is a plain call whose last argument is called exactly once with the
-outcome, perhaps before the call returns.
+know the wire. Requests are work for `awaiting.drive`.
 
 A shard serves once everything loaded is committed: a decision that only this broker has in its log
 must not reach the partitions, because another coordinator may decide otherwise.
@@ -13,20 +12,21 @@ must not reach the partitions, because another coordinator may decide otherwise.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
+from tidelog.awaiting import answer_early, answer_of, drive, first_answer_of
 from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
 from tidelog.coordinators.led_partitions import LedPartitions
 from tidelog.coordinators.transactions import decisions
 from tidelog.coordinators.transactions.decisions import Ending, ProducerIdAndEpoch
-from tidelog.coordinators.transactions.log_writer import append, once
+from tidelog.coordinators.transactions.log_writer import append
 from tidelog.coordinators.transactions.markers import Marking
 from tidelog.coordinators.transactions.records import decode, record, tombstone
 from tidelog.coordinators.transactions.shard import TransactionShard
 from tidelog.coordinators.transactions.states import PREPARED, TransactionState
 from tidelog.coordinators.transactions.transaction import (
     NO_EPOCH,
-    NO_PRODUCER_ID,
     Transaction,
     TransactionValue,
     TransactionVersion,
@@ -49,22 +49,12 @@ if TYPE_CHECKING:
     from tidelog.seams import Timeline, TimerHandle
     from tidelog_storage.types import TopicPartition
 
-    OnError = Callable[[ErrorCode], None]
-
-__all__ = ["ProducerResult", "TransactionCoordinator"]
+__all__ = ["TransactionCoordinator"]
 
 logger = logging.getLogger(__name__)
 
 TOMBSTONES_MAX = 1000  # in one batch: far below max.message.bytes
 REWRITE_S = 0.1  # between attempts to write that a transaction is complete
-
-
-class ProducerResult(NamedTuple):
-    """An error, or the producer id and epoch to continue with."""
-
-    error: ErrorCode
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_EPOCH
 
 
 class TransactionCoordinator:
@@ -128,17 +118,18 @@ class TransactionCoordinator:
 
     def loaded(self, shard: TransactionShard) -> None:
         """Serve once everything loaded is committed, and complete decided transactions."""
+        drive(self._serve_committed(shard))
 
-        def committed(error: ErrorCode) -> None:
+    async def _serve_committed(self, shard: TransactionShard) -> None:
+        while True:
+            error = await answer_of(partial(self.topic.commit, shard.index, shard.end_offset))
             if not self.led.holds(shard):
                 return
-            if error is ErrorCode.REQUEST_TIMED_OUT:
-                self.loaded(shard)
-            elif error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-                self._serve(shard)
-            # Otherwise the partition is leaving this broker, as the next image shows.
-
-        self.topic.commit(shard.index, shard.end_offset, committed)
+            if error is not ErrorCode.REQUEST_TIMED_OUT:
+                break
+        if error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+            self._serve(shard)
+        # Otherwise the partition is leaving this broker, as the next image shows.
 
     def _serve(self, shard: TransactionShard) -> None:
         shard.is_loading = False
@@ -175,58 +166,34 @@ class TransactionCoordinator:
 
     # ---- requests ----------------------------------------------------------------------------
 
-    def init_producer_id(
-        self,
-        transactional_id: str,
-        timeout_ms: int,
-        expected: ProducerIdAndEpoch | None,
-        on_done: Callable[[ProducerResult], None],
-    ) -> None:
+    async def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
+    ) -> ErrorCode | ProducerIdAndEpoch:
         """Handle InitProducerId with a transactional id: bump the epoch, fence older producers."""
         if not transactional_id:
-            on_done(ProducerResult(ErrorCode.INVALID_REQUEST))
-            return
-        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
-            on_done(ProducerResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
-            return
+            return ErrorCode.INVALID_REQUEST
         shard = self.shard_of(transactional_id)
+        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
+            shard = ErrorCode.INVALID_TRANSACTION_TIMEOUT
         if isinstance(shard, ErrorCode):
-            on_done(ProducerResult(shard))
-            return
+            return shard
         now_ms = self._clock.wall_ms()
         try:
             transaction = shard.transactions.get(transactional_id)
             if transaction is None:
                 transaction = self._create(shard, transactional_id, timeout_ms, now_ms)
-            decision = decisions.init_producer_id(
+            target = decisions.init_producer_id(
                 transaction, timeout_ms, expected, now_ms, self.producer_ids.take
             )
         except StorageError as error:
-            on_done(ProducerResult(error.code))
-            return
-        if isinstance(decision, ErrorCode):
-            on_done(ProducerResult(decision))
-            return
-        target = decision
+            return error.code
+        if isinstance(target, ErrorCode):
+            return target
         if target.state is TransactionState.PREPARE_EPOCH_FENCE:
-            self._abort(
-                transaction,
-                target,
-                lambda error: on_done(
-                    ProducerResult(
-                        ErrorCode.CONCURRENT_TRANSACTIONS if error is ErrorCode.NONE else error
-                    )
-                ),
-            )
-            return
-
-        def written(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE:
-                on_done(ProducerResult(error, target.producer_id, target.producer_epoch))
-            else:
-                on_done(ProducerResult(error))
-
-        self._write(shard, transaction, target, written)
+            refusal = await self._abort(transaction, target)
+            return ErrorCode.CONCURRENT_TRANSACTIONS if refusal is ErrorCode.NONE else refusal
+        refusal = await self._write(shard, transaction, target)
+        return _producer_of(target) if refusal is ErrorCode.NONE else refusal
 
     def _create(
         self, shard: TransactionShard, transactional_id: str, timeout_ms: int, now_ms: int
@@ -243,27 +210,24 @@ class TransactionCoordinator:
         transaction = shard.transactions[transactional_id] = Transaction(transactional_id, value)
         return transaction
 
-    def add_partitions(
+    async def add_partitions(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
         partitions: AbstractSet[TopicPartition],
         client_version: int,
-        on_done: OnError,
-    ) -> None:
+    ) -> ErrorCode:
         """Add partitions to a transaction, for AddPartitionsToTxn and AddOffsetsToTxn."""
         found = self.find(transactional_id)
         if isinstance(found, ErrorCode):
-            on_done(found)
-            return
+            return found
         shard, transaction = found
         decision = decisions.add_partitions(
             transaction, producer, partitions, self._clock.wall_ms(), client_version
         )
         if isinstance(decision, ErrorCode):
-            on_done(decision)
-        else:
-            self._write(shard, transaction, decision, on_done)
+            return decision
+        return await self._write(shard, transaction, decision)
 
     def verify_partitions(
         self,
@@ -277,57 +241,47 @@ class TransactionCoordinator:
             return dict.fromkeys(partitions, found)
         return decisions.verify_partitions(found[1], producer, partitions)
 
-    def end(
-        self, transactional_id: str, ending: Ending, on_done: Callable[[ProducerResult], None]
-    ) -> None:
-        """Handle EndTxn; answer when the decision is committed; the markers follow."""
+    async def end(self, transactional_id: str, ending: Ending) -> ErrorCode | ProducerIdAndEpoch:
+        """Handle EndTxn; return when the decision is committed; the markers follow.
+
+        From transaction.version 2 on the result is the producer id and epoch to continue with.
+        """
         found = self.find(transactional_id)
         if isinstance(found, ErrorCode):
-            on_done(ProducerResult(found))
-            return
+            return found
         shard, transaction = found
-        on_done = once(on_done)
-        has_bump = ending.client_version >= TransactionVersion.V2
         try:
             decision = decisions.end_transaction(
                 transaction, ending, self._clock.wall_ms(), self.producer_ids.take
             )
         except StorageError as error:
-            on_done(ProducerResult(error.code))
-            return
-        if isinstance(decision, ErrorCode):
-            value = transaction.value
-            if decision is ErrorCode.NONE and has_bump:
-                on_done(ProducerResult(decision, value.producer_id, value.producer_epoch))
-            else:
-                on_done(ProducerResult(decision))
-            return
+            return error.code
+        if not isinstance(decision, ErrorCode):
+            return await first_answer_of(self._decide(shard, transaction, decision, ending))
+        if decision is ErrorCode.NONE and ending.has_bump:
+            return _producer_of(transaction.value)
+        return decision
 
-        def decided(error: ErrorCode) -> None:
-            if error is not ErrorCode.NONE:
-                transaction.has_failed_fence = not (ending.is_from_client or has_bump)
-                on_done(ProducerResult(error))
-                return
-            target = decisions.complete_transaction(
-                transaction,
-                ending.producer,
-                is_commit=ending.is_commit,
-                now_ms=self._clock.wall_ms(),
-            )
-            if isinstance(target, ErrorCode):
-                on_done(ProducerResult(target))
-                return
-            next_producer = (target.producer_id, target.producer_epoch) if has_bump else ()
-            on_done(ProducerResult(ErrorCode.NONE, *next_producer))
-            self._mark(shard, transaction, target)
-
-        self._write(
-            shard,
-            transaction,
-            decision,
-            decided,
-            on_late=lambda: on_done(ProducerResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)),
+    async def _decide(
+        self,
+        shard: TransactionShard,
+        transaction: Transaction,
+        decision: TransactionValue,
+        ending: Ending,
+    ) -> ErrorCode | ProducerIdAndEpoch:
+        """Write the end of a transaction, and begin to send its markers."""
+        error = await self._settle(shard, transaction, decision)
+        if error is not ErrorCode.NONE:
+            transaction.has_failed_fence = not (ending.is_from_client or ending.has_bump)
+            return error
+        target = decisions.complete_transaction(
+            transaction, ending.producer, is_commit=ending.is_commit, now_ms=self._clock.wall_ms()
         )
+        if isinstance(target, ErrorCode):
+            return target
+        await answer_early(_producer_of(target) if ending.has_bump else ErrorCode.NONE)
+        self._mark(shard, transaction, target)
+        return ErrorCode.NONE
 
     # ---- timeouts and expiry ------------------------------------------------------------------
 
@@ -344,20 +298,16 @@ class TransactionCoordinator:
                 target = decisions.fence(transaction) if is_late else None
                 if target is not None:
                     logger.info("transaction %s timed out", transaction.transactional_id)
-                    self._abort(transaction, target, _ignore)
+                    drive(self._abort(transaction, target), _log_failure)
 
-    def _abort(self, transaction: Transaction, fence: TransactionValue, on_done: OnError) -> None:
+    async def _abort(self, transaction: Transaction, fence: TransactionValue) -> ErrorCode:
         """Abort a fenced transaction, which only the coordinator may end."""
-        producer = ProducerIdAndEpoch(fence.producer_id, fence.producer_epoch)
-
-        def ended(result: ProducerResult) -> None:
-            if transaction.pending is TransactionState.PREPARE_EPOCH_FENCE:
-                transaction.abandon()
-            on_done(result.error)
-
         # The cluster's own level of the feature counts, not the client's.
-        ending = Ending(producer, False, False, TransactionVersion.V2)
-        self.end(transaction.transactional_id, ending, ended)
+        ending = Ending(_producer_of(fence), False, False, TransactionVersion.V2)
+        result = await self.end(transaction.transactional_id, ending)
+        if transaction.pending is TransactionState.PREPARE_EPOCH_FENCE:
+            transaction.abandon()
+        return result if isinstance(result, ErrorCode) else ErrorCode.NONE
 
     def expire(self) -> None:
         """Expire ids that were not used for transactional.id.expiration.ms."""
@@ -365,20 +315,17 @@ class TransactionCoordinator:
         for shard in self.led.active():
             idle = [each for each in shard.transactions.values() if each.is_idle_since(oldest_ms)]
             for start in range(0, len(idle), TOMBSTONES_MAX):
-                self._forget(shard, idle[start : start + TOMBSTONES_MAX])
+                drive(self._forget(shard, idle[start : start + TOMBSTONES_MAX]))
 
-    def _forget(self, shard: TransactionShard, idle: list[Transaction]) -> None:
+    async def _forget(self, shard: TransactionShard, idle: list[Transaction]) -> None:
         for transaction in idle:
             transaction.prepare_dead()
-
-        def written(error: ErrorCode) -> None:
-            for transaction in idle:
-                if error is ErrorCode.NONE:
-                    shard.transactions.pop(transaction.transactional_id, None)
-                else:
-                    transaction.abandon()
-
-        self._append(shard, [tombstone(each.transactional_id) for each in idle], written)
+        error = await self._append(shard, [tombstone(each.transactional_id) for each in idle])
+        for transaction in idle:
+            if error is ErrorCode.NONE:
+                shard.transactions.pop(transaction.transactional_id, None)
+            else:
+                transaction.abandon()
 
     def _sweep_every(self, time: Timeline, interval_ms: int, sweep: Callable[[], None]) -> None:
         def run() -> None:
@@ -394,10 +341,6 @@ class TransactionCoordinator:
     ) -> None:
         """Send the markers, then write that the transaction is complete."""
         value = transaction.value
-
-        def marked() -> None:
-            self._finish(shard, transaction, target)
-
         self._markers.send(
             Marking(
                 shard,
@@ -406,73 +349,53 @@ class TransactionCoordinator:
                 is_commit=value.state is TransactionState.PREPARE_COMMIT,
                 transaction_version=value.client_version,
                 left=set(value.partitions),
-                on_done=marked,
+                on_done=lambda: drive(self._finish(shard, transaction, target)),
             )
         )
 
-    def _finish(
+    async def _finish(
         self, shard: TransactionShard, transaction: Transaction, target: TransactionValue
     ) -> None:
-        def written(error: ErrorCode) -> None:
+        while self.led.holds(shard):
+            error = await self._append(shard, [record(transaction.transactional_id, target)])
             if error is ErrorCode.NONE:
                 transaction.complete(target)
-            elif self.led.holds(shard):
-                logger.warning(
-                    "Could not complete transaction %s: %s",
-                    transaction.transactional_id,
-                    error.name,
-                )
-                when = self._sessions.time() + REWRITE_S
-                self._sessions.call_at(when, self._finish, shard, transaction, target)
+                return
+            if self.led.holds(shard):
+                name = transaction.transactional_id
+                logger.warning("Could not complete transaction %s: %s", name, error.name)
+                await answer_of(self._pause)
 
-        if self.led.holds(shard):
-            self._append(shard, [record(transaction.transactional_id, target)], written)
+    def _pause(self, on_done: Callable[[None], None]) -> None:
+        self._sessions.call_at(self._sessions.time() + REWRITE_S, on_done, None)
 
     # ---- writing -----------------------------------------------------------------------------
 
-    def _write(
-        self,
-        shard: TransactionShard,
-        transaction: Transaction,
-        target: TransactionValue,
-        on_done: OnError,
-        on_late: Callable[[], None] | None = None,
-    ) -> None:
-        """Write a pending change; complete or abandon it before `on_done` is called.
+    async def _write(
+        self, shard: TransactionShard, transaction: Transaction, target: TransactionValue
+    ) -> ErrorCode:
+        """Write a pending change; return when it is complete or abandoned, or takes too long."""
+        return await first_answer_of(self._settle(shard, transaction, target))
 
-        `on_late` is called if that takes too long, and `on_done` still at the end; without
-        `on_late`, `on_done` is called once.
-        """
-        tell = once(on_done) if on_late is None else on_done
+    async def _settle(
+        self, shard: TransactionShard, transaction: Transaction, target: TransactionValue
+    ) -> ErrorCode:
+        error = await self._append(shard, [record(transaction.transactional_id, target)])
+        if error is ErrorCode.NONE:
+            transaction.complete(target)
+        else:
+            transaction.abandon()
+        return error
 
-        def written(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE:
-                transaction.complete(target)
-            else:
-                transaction.abandon()
-            tell(error)
-
-        late = on_late or (lambda: tell(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-        self._append(shard, [record(transaction.transactional_id, target)], written, late)
-
-    def _append(
-        self,
-        shard: TransactionShard,
-        records: list[KeyValue],
-        on_done: OnError,
-        on_late: Callable[[], None] | None = None,
-    ) -> None:
+    async def _append(self, shard: TransactionShard, records: list[KeyValue]) -> ErrorCode:
         """See `log_writer`."""
-        append(
-            self.led,
-            shard,
-            records,
-            now_ms=self._clock.wall_ms(),
-            on_done=on_done,
-            on_late=on_late,
-        )
+        return await append(self.led, shard, records, self._clock.wall_ms())
 
 
-def _ignore(error: ErrorCode) -> None:
+def _producer_of(value: TransactionValue) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(value.producer_id, value.producer_epoch)
+
+
+def _log_failure(error: ErrorCode) -> None:
     if error is not ErrorCode.NONE:
         logger.warning("Could not abort a timed-out transaction: %s", error.name)

@@ -58,6 +58,11 @@ class Ending(NamedTuple):
     is_from_client: bool
     client_version: int
 
+    @property
+    def has_bump(self) -> bool:
+        """Return whether the end bumps the epoch (KIP-890)."""
+        return self.client_version >= TransactionVersion.V2
+
 
 def init_producer_id(
     transaction: Transaction,
@@ -165,7 +170,7 @@ def end_transaction(
 
     NONE: it already ended this way (the answer was lost).
     """
-    if ending.client_version >= TransactionVersion.V2:
+    if ending.has_bump:
         return _end_with_bump(transaction, ending, now_ms, new_producer_id)
     return _end(transaction, ending, now_ms)
 

@@ -7,8 +7,10 @@ that waited for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
+from tidelog.awaiting import all_of, answer_of
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.transactions.transaction import TransactionVersion
 from tidelog_protocol.errors import ErrorCode
@@ -16,7 +18,8 @@ from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from typing import Any
 
     from tidelog.coordinators.transactions.markers import Marker
     from tidelog.coordinators.transactions.verification import Verifications
@@ -24,18 +27,9 @@ if TYPE_CHECKING:
     from tidelog.replication.replica_manager import ReplicaManager
 
     Outcome = dict[TopicPartition, ErrorCode]
+    EndOfOffsets = Callable[[int, memoryview], Coroutine[Any, Any, ErrorCode]]
 
-__all__ = ["EndOfOffsets", "MarkerWriter"]
-
-
-class EndOfOffsets(Protocol):
-    """The group coordinator's function: append a marker to a partition of `__consumer_offsets`."""
-
-    def __call__(
-        self, index: int, marker: memoryview, on_done: Callable[[ErrorCode], None]
-    ) -> None:
-        """Append the batch of the marker; `on_done` may be called before this returns."""
-        ...
+__all__ = ["MarkerWriter"]
 
 
 class MarkerWriter:
@@ -49,37 +43,45 @@ class MarkerWriter:
         *,
         timeout_ms: int,
     ) -> None:
-        """`timeout_ms` limits the wait for in-sync replicas."""
+        """`end_of_offsets` is the group coordinator's, for partitions of `__consumer_offsets`;
+        `timeout_ms` limits the wait for in-sync replicas."""
         self._replicas = replica_manager
         self._verifications = verifications
         self._end_of_offsets = end_of_offsets
         self._timeout_ms = timeout_ms
 
-    def write(self, markers: Sequence[Marker], on_done: Callable[[list[Outcome]], None]) -> None:
-        """Write markers; report all outcomes at once, perhaps before this returns."""
-        work = _Work(len(markers), on_done)
+    async def write(self, markers: Sequence[Marker]) -> list[Outcome]:
+        """Write markers (work for `awaiting.drive`); return the outcome of each, in their order."""
+        outcomes: list[Outcome] = [{} for _ in markers]
+        await all_of(self._writes(markers, outcomes))
+        return outcomes
+
+    def _writes(
+        self, markers: Sequence[Marker], outcomes: Sequence[Outcome]
+    ) -> Iterator[Coroutine[Any, Any, None]]:
+        """Append the markers; yield what there is to wait for."""
         waits: list[tuple[Partition, int]] = []
-        places: list[tuple[int, TopicPartition]] = []
-        for number, marker in enumerate(markers):
+        places: list[tuple[Outcome, TopicPartition]] = []
+        for marker, outcome in zip(markers, outcomes, strict=True):
             for one in marker.partitions:
                 partition = self._receiver(one, marker)
                 if isinstance(partition, ErrorCode):
-                    work.outcomes[number][one] = partition
+                    outcome[one] = partition
                     continue
                 if one.topic == GROUP_METADATA_TOPIC:
-                    self._end_of_offsets(
-                        one.partition, self._batch(marker), work.expect(number, one)
-                    )
+                    yield self._end(one, marker, outcome)
                     continue
                 appended = self._append(partition, marker)
                 if isinstance(appended, ErrorCode):
-                    work.outcomes[number][one] = appended
+                    outcome[one] = appended
                 else:
                     waits.append(appended)
-                    places.append((number, one))
+                    places.append((outcome, one))
         if waits:
-            self._await(work, waits, places)
-        work.all_expected()
+            yield self._committed(waits, places)
+
+    async def _end(self, one: TopicPartition, marker: Marker, outcome: Outcome) -> None:
+        outcome[one] = await self._end_of_offsets(one.partition, self._batch(marker))
 
     def _receiver(self, one: TopicPartition, marker: Marker) -> Partition | ErrorCode:
         """Return the partition of a marker and void its guards: batches verified before are too
@@ -113,17 +115,23 @@ class MarkerWriter:
             return error.code
         return partition, result.last_offset + 1
 
-    def _await(
+    async def _committed(
         self,
-        work: _Work,
         waits: list[tuple[Partition, int]],
-        places: list[tuple[int, TopicPartition]],
+        places: list[tuple[Outcome, TopicPartition]],
     ) -> None:
-        heard = work.expect_all(places)
+        """Wait until the in-sync replicas have the markers appended here."""
         self._replicas.appended([partition.topic_partition for partition, _ in waits])
-        operation = self._replicas.await_acks(waits, self._timeout_ms, heard)
+        errors = await answer_of(partial(self._begin_wait, waits))
+        for (outcome, one), error in zip(places, errors, strict=True):
+            outcome[one] = error
+
+    def _begin_wait(
+        self, waits: list[tuple[Partition, int]], on_done: Callable[[list[ErrorCode]], None]
+    ) -> None:
+        operation = self._replicas.await_acks(waits, self._timeout_ms, on_done)
         if operation.decided:
-            heard(operation.errors)
+            on_done(operation.errors)
 
 
 def _is_late(marker: Marker, partition: Partition) -> bool:
@@ -133,36 +141,3 @@ def _is_late(marker: Marker, partition: Partition) -> bool:
     return marker.transaction_version >= TransactionVersion.V2 and (
         partition.log.producers.has_open_transaction(marker.producer_id, marker.producer_epoch)
     )
-
-
-class _Work:
-    """The outcomes of one request; some come later."""
-
-    def __init__(self, count: int, on_done: Callable[[list[Outcome]], None]) -> None:
-        self.outcomes: list[Outcome] = [{} for _ in range(count)]
-        self._on_done = on_done
-        self._left = 1  # `all_expected`
-
-    def expect(self, number: int, one: TopicPartition) -> Callable[[ErrorCode], None]:
-        """Return the callback for the error of one partition."""
-        heard = self.expect_all([(number, one)])
-        return lambda error: heard([error])
-
-    def expect_all(
-        self, places: Sequence[tuple[int, TopicPartition]]
-    ) -> Callable[[list[ErrorCode]], None]:
-        """Return the callback that takes one error for each of these partitions, in their order."""
-        self._left += 1
-
-        def heard(errors: list[ErrorCode]) -> None:
-            for (number, one), error in zip(places, errors, strict=True):
-                self.outcomes[number][one] = error
-            self.all_expected()
-
-        return heard
-
-    def all_expected(self) -> None:
-        """Count one arrived outcome."""
-        self._left -= 1
-        if not self._left:
-            self._on_done(self.outcomes)

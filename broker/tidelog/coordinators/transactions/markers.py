@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.awaiting import drive
 from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+    from typing import Any
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.transactions.shard import TransactionShard
@@ -27,8 +30,9 @@ if TYPE_CHECKING:
 
     Outcome = dict[TopicPartition, ErrorCode]
     AskLeader = Callable[[int, "list[Marker]"], Awaitable["list[Outcome]"]]
+    WriteMarkers = Callable[[Sequence["Marker"]], Coroutine[Any, Any, list[Outcome]]]
 
-__all__ = ["Marker", "MarkerSender", "Marking", "WriteMarkers"]
+__all__ = ["Marker", "MarkerSender", "Marking"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,14 +61,6 @@ class Marker(NamedTuple):
     coordinator_epoch: int
     transaction_version: int
     partitions: tuple[TopicPartition, ...]
-
-
-class WriteMarkers(Protocol):
-    """Writes markers of partitions led here; reports all outcomes at once."""
-
-    def __call__(self, markers: Sequence[Marker], on_done: Callable[[list[Outcome]], None]) -> None:
-        """`on_done` may be called before this returns."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +110,8 @@ class MarkerSender:
         write_here: WriteMarkers,
         ask_leader: AskLeader | None,
     ) -> None:
-        """`ask_leader` sends to another broker, PeerError on failure; None for a lone broker."""
+        """`write_here` writes markers of partitions led here (work for `awaiting.drive`).
+        `ask_leader` sends to another broker, PeerError on failure; None for a lone broker."""
         self._node_id = node_id
         self._timers = timers
         self._write_here = write_here
@@ -193,10 +190,8 @@ class MarkerSender:
         self._settle(marking)
 
     def _write(self, portions: list[_Portion]) -> None:
-        self._write_here(
-            [marking.marker(owned) for marking, owned in portions],
-            lambda outcomes: self._answered(portions, outcomes),
-        )
+        markers = [marking.marker(owned) for marking, owned in portions]
+        drive(self._write_here(markers), partial(self._answered, portions))
 
     def _ask(self, leader: int) -> None:
         """Send one request at a time to each broker; later markers wait for the next one."""

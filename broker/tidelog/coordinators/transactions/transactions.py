@@ -12,7 +12,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.awaiting import called_back
+from tidelog.awaiting import called_back, drive
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
 from tidelog.coordinators.transactions.producer_ids import ProducerIds
@@ -200,7 +200,7 @@ class Transactions:
             from tidelog.coordinators.transactions.transaction import TransactionVersion
 
             asked = (transactional_id, producer, partitions, TransactionVersion.V2)
-            error = await called_back(partial(self.coordinator.add_partitions, *asked))
+            error = await called_back(partial(drive, self.coordinator.add_partitions(*asked)))
             return dict.fromkeys(partitions, error)
         if node_id is None or self.colleagues is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
