@@ -51,11 +51,15 @@ class SystemClock:
             return time.time_ns() // 1_000_000 + self.skew_ms
         return int(self._began_ms + self._followed.time() * 1000) + self.skew_ms
 
-    def follow(self, timeline: Timeline | None) -> None:
-        """Let the wall clock go on with a timeline that a tester moves; None for the machine's."""
-        self._followed = timeline
-        if timeline is not None:
-            self._began_ms = time.time() * 1000 - timeline.time() * 1000
+    @property
+    def ahead_ms(self) -> int:
+        """How far the wall clock is ahead of the machine's, without its skew."""
+        return self.wall_ms() - self.skew_ms - time.time_ns() // 1_000_000
+
+    def follow(self, timeline: Timeline | None, began_ms: float = 0.0) -> None:
+        """Let the wall clock go with a timeline that a tester moves, which began at `began_ms`;
+        None for the machine's."""
+        self._followed, self._began_ms = timeline, began_ms
 
 
 class SystemListener:

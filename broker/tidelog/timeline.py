@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import math
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["LoopTimeline"]
+
+log = logging.getLogger("tidelog.timeline")
 
 WAIT_S_MAX = 86_400.0  # some platforms cannot set timers for centuries
 CANCELLED_MAX = 100  # entries of cancelled timers that may exceed the live ones
@@ -200,14 +203,11 @@ class LoopTimeline:
         """Seconds of this time in a second."""
         return self._rate
 
-    @property
-    def ahead_s(self) -> float:
-        """Seconds by which this time is ahead of the machine's."""
-        return self.time() - self._monotonic()
-
-    def set_rate(self, rate: float) -> None:
-        """Continue with so many seconds a second; 0 stops this time."""
-        self._base, self._since, self._rate = self.time(), self._monotonic(), rate
+    def set_line(self, base: float, since: float, rate: float) -> None:
+        """Let this time be `base` at second `since` of the machine's, and pass at this rate; 0
+        stops it."""
+        assert self._start is None, "a step is under way"
+        self._base, self._since, self._rate = base, since, rate
         self._arm()
 
     def begin_step(self, seconds: float) -> None:
@@ -232,6 +232,12 @@ class LoopTimeline:
     def awake(self) -> list[asyncio.Task[Any]]:
         """Return the tasks that were woken in this step and have not come to rest."""
         return [task for task in self._awake if not task.done()]
+
+    def leave_behind(self) -> None:
+        """Wait no longer for the tasks that are awake: they do something long."""
+        for task in self.awake():
+            log.info("time goes on while %s is still at work", task.get_name())
+        self._awake.clear()
 
     def end_step(self) -> None:
         """Continue from the end of the step."""

@@ -22,7 +22,7 @@ def test_both_kinds_of_handles_have_the_same_methods() -> None:
         for method in methods:
             assert inspect.signature(theirs[method]) == inspect.signature(ours[method])
             assert not inspect.iscoroutinefunction(ours[method])
-    groups = ("topics", "tier", "create_topic", "delete_topic", "state", "wait_for", "ask")
+    groups = ("clock", "topics", "tier", "create_topic", "delete_topic", "state", "wait_for", "ask")
     for name in groups:
         found = [vars(one)[name] for one in (tidelog.Cluster, tidelog.RunningCluster)]
         functions: list[Any] = [getattr(one, "fget", one) for one in found]

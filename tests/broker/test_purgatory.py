@@ -304,3 +304,19 @@ def test_an_operation_that_raises_fails_alone(
     timers.advance_ms(1000)
     assert late.completions == [event != "close"], "the timer goes on"
     assert len(purgatory) == 0
+
+
+def test_time_that_passes_at_once_expires_what_is_due_in_it() -> None:
+    timers = ManualTimers()
+    purgatory: Purgatory[str] = Purgatory(timers)
+    purgatory.pass_by(1)
+    short, long = Wait("a"), Wait("a")
+    purgatory.park(short, ["a"], 500)
+    purgatory.park(long, ["a"], 5000)
+    purgatory.pass_by(1)
+    timers.advance_ms(0)
+    assert (short.completions, long.completions) == ([True], [])
+    timers.advance_ms(3999)
+    assert long.completions == []
+    timers.advance_ms(1)
+    assert long.completions == [True]

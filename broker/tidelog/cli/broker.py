@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.broker import BrokerControl
     from tidelog.control.wire import CallReader
+    from tidelog.seams import Runtime
     from tidelog.server import BrokerServer
 
 __all__ = ["main"]
@@ -54,9 +55,12 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
         return tell(f"{options.config}: {getattr(error, 'strerror', None) or error}")
     level = options.log_level.upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    runtime = system_runtime(durable=options.fsync)
+    if options.clock is not None:
+        _set_clock(runtime, options.clock)
     server = BrokerServer(
         config,
-        system_runtime(durable=options.fsync),
+        runtime,
         volume_bytes=volume_bytes,
         new_cluster_id=(os.environ.get("CLUSTER_ID") or None) if options.kafka_env else None,
     )
@@ -66,6 +70,17 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
         )
     except StartError as error:
         return tell(str(error))
+
+
+def _set_clock(runtime: Runtime, setting: str) -> None:
+    """Take the time of the cluster, which a tester has moved."""
+    import json
+
+    from tidelog.control.broker_clock import MovableTime
+    from tidelog.control.cluster_time import ClockSetting
+    from tidelog.control.values import from_json
+
+    MovableTime(runtime).set(from_json(ClockSetting, json.loads(setting)))
 
 
 async def _serve(
@@ -147,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
         help="skip fsync; only for data that may be lost",
     )
     parser.add_argument(TELL_STARTER, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--clock", help=argparse.SUPPRESS)
     add_common_options(parser)
     return parser
 

@@ -11,6 +11,8 @@ actions.py  calls: do periodic work of logs and of the remote tier now
 state.py    calls: read the state; its values
 waiting.py  the limit of `wait_for`, and the last state in words
 broker_state.py  reads the state of one broker
+clock.py    calls: move, freeze and skew the time of all brokers
+cluster_time.py, broker_clock.py  the time that brokers share; moves that of one broker
 requests.py performs a request of Kafka's protocol by a broker's handlers
 faults/     calls: faults of requests
 table.py    all calls; performs one

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tidelog.control.clock import Clocks
     from tidelog.control.state import ClusterState
 
-__all__ = ["Ask", "Tier", "Topics", "View"]
+__all__ = ["Ask", "Clock", "Tier", "Topics", "View"]
 
 Value = str | int | float | bool
 
@@ -24,6 +25,60 @@ class Ask(Protocol):
     def __call__(self, call: str, args: Mapping[str, Any]) -> Any:
         """Return the result."""
         ...
+
+
+class Clock:
+    """The time of a cluster's brokers. What moves with it is in docs/testing.md."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def describe(self) -> Clocks:
+        """Return the clocks of the running brokers."""
+        return _clocks(self._ask("clock.describe", {}))
+
+    def advance(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        expire_sessions: bool = False,
+    ) -> Clocks:
+        """Let time pass at once on all running brokers, with all work that falls due in it.
+
+        Group members and open transactions outlive it, unless `expire_sessions` is set.
+        """
+        lengths = {"days": days, "hours": hours, "minutes": minutes, "seconds": seconds}
+        args = {**lengths, "expire_sessions": expire_sessions}
+        return _clocks(self._ask("clock.advance", args))
+
+    def freeze(self) -> Clocks:
+        """Stop the wall clock and all periodic work; sessions go on in real time."""
+        return _clocks(self._ask("clock.freeze", {}))
+
+    def resume(self) -> Clocks:
+        """Let time pass as fast as the machine's again, from where it is."""
+        return _clocks(self._ask("clock.resume", {}))
+
+    def speed(self, speed: float) -> Clocks:
+        """Let so many seconds pass in a second; sessions go on in real time."""
+        return _clocks(self._ask("clock.speed", {"speed": speed}))
+
+    def skew(self, broker: int, ms: int) -> Clocks:
+        """Let the wall clock of one broker, by its node id, be ahead of the others' by `ms`;
+        behind if negative. Its timers are not moved."""
+        return _clocks(self._ask("clock.skew", {"broker": broker, "ms": ms}))
+
+    def reset(self) -> Clocks:
+        """Show the machine's wall clock again on all brokers, at normal speed, without skew."""
+        return _clocks(self._ask("clock.reset", {}))
+
+
+def _clocks(answer: Any) -> Clocks:
+    clocks: Clocks = answer
+    return clocks
 
 
 class Topics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from tidelog.control.cluster_time import ClusterTime
 from tidelog.control.errors import MISSING, REFUSED, UNANSWERED, ControlError
 from tidelog.control.faults.link_values import Links
 
@@ -95,7 +96,8 @@ class ClusterControl:
     def __init__(self, cluster: ControlledCluster) -> None:
         self.cluster = cluster
         self.one_at_a_time = asyncio.Lock()
-        """Held while a broker starts or ends."""
+        """Held while a broker starts or ends, and while time moves."""
+        self.time = ClusterTime()
         self.fault_rules: tuple[Rule, ...] = ()
         self.next_fault_id = 1
         self.links = Links()

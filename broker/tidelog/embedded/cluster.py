@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from tidelog.control.cluster import ClusterControl
+    from tidelog.control.cluster_time import ClockSetting
     from tidelog.control.faults.handles import Faults, Network
     from tidelog.control.faults.rules import Count
-    from tidelog.control.handles import Tier, Topics
+    from tidelog.control.handles import Clock, Tier, Topics
     from tidelog.control.state import ClusterState
     from tidelog.embedded.nodes import Node
     from tidelog.seams import Runtime
@@ -289,28 +290,44 @@ class Cluster:
         from tidelog.embedded.nodes import LocalNode, ProcessNode
 
         durable = self._temporary is None
+        node: Node[Any]
         if self._isolated:
-            return ProcessNode(
+            node = ProcessNode(
                 properties,
                 log_level=self._log_level,
                 durable=durable,
                 on_start=self._gathered,
                 on_end=self._node_failed,
             )
-        return LocalNode(
-            properties,
-            runtime=self._runtime,
-            fault_counts=self._fault_counts,
-            durable=durable,
-            on_start=self._gathered,
-            on_end=self._node_failed,
-        )
+        else:
+            node = LocalNode(
+                properties,
+                runtime=self._runtime,
+                fault_counts=self._fault_counts,
+                durable=durable,
+                on_start=self._gathered,
+                on_end=self._node_failed,
+            )
+        node.clock = self._clock_of
+        return node
+
+    def _clock_of(self, node_id: int) -> ClockSetting | None:
+        """Return the clock of a broker that starts; None if time was never moved."""
+        time = None if self._control is None else self._control.time
+        return time.setting(node_id) if time is not None and time.is_moved else None
 
     def _node_failed(self, node: Node[Any]) -> None:
         if self.on_broker_failure is not None:
             self.on_broker_failure(node)
         if self.on_failure is not None and not any(node.is_running for node in self.brokers):
             self.on_failure()
+
+    @property
+    def clock(self) -> Clock:
+        """The time of its brokers: advance, freeze, resume, speed, skew, reset."""
+        from tidelog.control.handles import Clock
+
+        return Clock(self.ask)
 
     @property
     def topics(self) -> Topics:

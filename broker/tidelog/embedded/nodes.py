@@ -10,6 +10,7 @@ Clients may ask any of them, so a start ends when all brokers know each other (`
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from abc import ABC, abstractmethod
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from tidelog.control.broker import BrokerControl
+    from tidelog.control.cluster_time import ClockSetting
     from tidelog.control.faults.rules import Count
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.seams import Runtime
@@ -65,6 +67,8 @@ class Node(ABC, Generic[Life]):
         self._on_end = on_end
         self._life: Life | None = None
         self._is_frozen = False
+        self.clock: Callable[[int], ClockSetting | None] = lambda _node_id: None
+        """Returns the clock with which the broker of that id starts, if a tester has moved it."""
 
     @property
     def node_id(self) -> int:
@@ -197,9 +201,15 @@ class LocalNode(Node[BrokerServer]):
         return self._running
 
     async def _begin(self) -> BrokerServer:
+        runtime = self._runtime or system_runtime(durable=self._durable)
+        setting = self.clock(self.node_id)
+        if setting is not None:
+            from tidelog.control.broker_clock import MovableTime  # noqa: PLC0415 - rarely moved
+
+            MovableTime(runtime).set(setting)
         server = BrokerServer(
             self.config,
-            self._runtime or system_runtime(durable=self._durable),
+            runtime,
             volume_bytes=volume_bytes,
             new_fetcher=self._new_fetcher,
         )
@@ -282,6 +292,9 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         arguments = [f"--set={key}={value}" for key, value in self.config.given.items()]
         if not self._durable:
             arguments.append("--no-fsync")
+        setting = self.clock(self.node_id)
+        if setting is not None:
+            arguments.append(f"--clock={json.dumps(vars(setting))}")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-P", "-m", *self.PROGRAM, "--until-stdin-ends", TELL_STARTER),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import IO, Any, Self
 
-    from tidelog.control.blocking import Tier, Topics
+    from tidelog.control.blocking import Clock, Tier, Topics
     from tidelog.control.brokers import Brokers
     from tidelog.control.faults.blocking import Faults, Network
     from tidelog.control.state import ClusterState
@@ -286,6 +286,13 @@ class RunningCluster:
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()
+
+    @property
+    def clock(self) -> Clock:
+        """The time of its brokers: advance, freeze, resume, speed, skew, reset."""
+        from tidelog.control.blocking import Clock
+
+        return Clock(self.ask)
 
     @property
     def topics(self) -> Topics:
