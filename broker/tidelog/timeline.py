@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LoopTimeline"]
+__all__ = ["LoopTimeline", "Pace", "Paces"]
 
 log = logging.getLogger("tidelog.timeline")
 
@@ -56,12 +56,40 @@ class _Timer:
             self._callback()
 
 
-class _Pace(NamedTuple):
+class Pace(NamedTuple):
     """How fast time passes from a moment of the wall clock; 1 is as fast as the wall clock."""
 
-    wall_ms: int
+    wall_ms: float
     passed_ms: float
     rate: float
+
+
+class Paces:
+    """How much time passed between moments of a wall clock that was moved."""
+
+    def __init__(self) -> None:
+        self.list: list[Pace] = []
+
+    def add(self, rate: float, wall_ms: int) -> None:
+        """Note that from now on time passes at this rate of the wall clock."""
+        paces = self.list
+        if len(paces) > 1 and rate < paces[-1].rate and wall_ms - paces[-1].wall_ms < PACE_MS_MIN:
+            paces.pop()
+        if (paces[-1].rate if paces else 1.0) != rate:
+            paces.append(Pace(wall_ms, self._passed_at(wall_ms), rate))
+            del paces[:-PACES_MAX]
+
+    def elapsed_ms(self, since_ms: int, now_ms: int) -> int:
+        """Return how much time passed between two moments of the wall clock."""
+        return round(self._passed_at(now_ms) - self._passed_at(since_ms))
+
+    def _passed_at(self, wall_ms: int) -> float:
+        for pace in reversed(self.list):
+            if pace.wall_ms <= wall_ms:
+                return pace.passed_ms + (wall_ms - pace.wall_ms) * pace.rate
+        if self.list:  # from before the oldest one
+            return self.list[0].passed_ms - (self.list[0].wall_ms - wall_ms)
+        return float(wall_ms)
 
 
 class LoopTimeline:
@@ -84,7 +112,7 @@ class LoopTimeline:
         self._now = 0.0  # in a step
         self._end = -math.inf  # of the step under way
         self._awake: dict[asyncio.Task[Any], None] = {}
-        self._paces: list[_Pace] = []
+        self.paces = Paces()
 
     # -- the seam ----------------------------------------------------------------------------------
 
@@ -131,7 +159,7 @@ class LoopTimeline:
 
     def elapsed_ms(self, since_ms: int, now_ms: int) -> int:
         """Return how much of this time passed between two moments of the wall clock."""
-        return round(self._passed_at(now_ms) - self._passed_at(since_ms))
+        return self.paces.elapsed_ms(since_ms, now_ms)
 
     # -- timers ------------------------------------------------------------------------------------
 
@@ -245,20 +273,3 @@ class LoopTimeline:
         self._start, self._end = None, -math.inf
         self._awake.clear()
         self._arm()
-
-    def passes(self, rate: float, wall_ms: int) -> None:
-        """Note that from now on this time passes at this rate of the wall clock."""
-        paces = self._paces
-        if len(paces) > 1 and rate < paces[-1].rate and wall_ms - paces[-1].wall_ms < PACE_MS_MIN:
-            paces.pop()
-        if (paces[-1].rate if paces else 1.0) != rate:
-            paces.append(_Pace(wall_ms, self._passed_at(wall_ms), rate))
-            del paces[:-PACES_MAX]
-
-    def _passed_at(self, wall_ms: int) -> float:
-        for pace in reversed(self._paces):
-            if pace.wall_ms <= wall_ms:
-                return pace.passed_ms + (wall_ms - pace.wall_ms) * pace.rate
-        if self._paces:  # from before the oldest one
-            return self._paces[0].passed_ms - (self._paces[0].wall_ms - wall_ms)
-        return float(wall_ms)

@@ -182,6 +182,42 @@ def test_a_broker_that_starts_again_has_the_time_of_the_others() -> None:
     run(test)
 
 
+def test_a_frozen_broker_gets_the_time_of_the_others_when_it_goes_on() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3) as cluster:
+            await cluster.brokers[1].freeze()
+            assert list((await cluster.clock.advance(hours=3)).brokers) == [1, 3]
+            await cluster.brokers[1].thaw()
+            shown = (await cluster.clock.freeze()).brokers
+            assert shown[1].wall_ms == shown[2].wall_ms == shown[3].wall_ms
+
+    run(test)
+
+
+def test_an_open_transaction_outlives_an_advance_and_a_restart() -> None:
+    swept = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
+
+    async def test() -> None:
+        async with tidelog.Cluster(QUICK | swept) as cluster:
+            await cluster.create_topic("t")
+            async with Nodes(cluster.bootstrap_servers) as nodes:
+                producer = TxnProducer(nodes, "tx")
+                assert await producer.init() is ErrorCode.NONE
+                assert await producer.send("t", b"a") is ErrorCode.NONE
+                await cluster.clock.advance(hours=25)
+                await cluster.brokers[0].stop()
+                await cluster.brokers[0].start()
+                server: Any = cluster.brokers[0].server  # type: ignore[attr-defined]
+                coordinator = server._transactions.coordinator
+                await until(lambda: not coordinator.led.is_loading)
+                coordinator.abort_late()
+            async with Nodes(cluster.bootstrap_servers) as nodes:
+                producer.nodes = nodes
+                assert await producer.end(commit=True) is ErrorCode.NONE
+
+    run(test)
+
+
 def test_brokers_stay_in_sync_and_registered() -> None:
     async def test() -> None:
         async with tidelog.Cluster(QUICK, brokers=3) as cluster:

@@ -12,9 +12,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidelog.control.cluster_time import session_rate
 from tidelog.control.errors import REFUSED, ControlError
 from tidelog.runtime import SystemClock
-from tidelog.timeline import LoopTimeline
+from tidelog.timeline import LoopTimeline, Pace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,12 +74,7 @@ class MovableTime:
         else:
             self.clock.follow(self.work, setting.began_ms)
         self.clock.skew_ms = setting.skew_ms
-        self._pass_normally()
-
-    def _pass_normally(self) -> None:
-        """Sessions pass in real time, whatever the speed of the wall clock."""
-        rate = self.work.rate
-        self.sessions.passes(1 / rate if rate else 1.0, self.clock.wall_ms())
+        self.sessions.paces.list = [Pace._make(pace) for pace in setting.session_paces]
 
     async def step(self, server: BrokerServer, seconds: float, *, expires_sessions: bool) -> None:
         """Let so many seconds pass, with all that falls due in them."""
@@ -86,7 +82,7 @@ class MovableTime:
         if expires_sessions:
             lines.append(self.sessions)
         else:
-            self.sessions.passes(0.0, self.clock.wall_ms())
+            self.sessions.paces.add(0.0, self.clock.wall_ms())
         _shorten_waits(server, seconds, expires_sessions=expires_sessions)
         for line in lines:
             line.begin_step(seconds)
@@ -101,7 +97,7 @@ class MovableTime:
         finally:
             for line in lines:
                 line.end_step()
-            self._pass_normally()
+            self.sessions.paces.add(session_rate(self.work.rate), self.clock.wall_ms())
 
     async def _settle(self, lines: Sequence[LoopTimeline]) -> None:
         """Wait until the tasks that this moment woke have come to rest."""

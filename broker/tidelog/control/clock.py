@@ -107,7 +107,8 @@ async def _advance(control: ClusterControl, args: Advance) -> Clocks:
         await _align(control)
         for step_s in _steps(seconds):
             begun_s = _machine.monotonic()
-            control.time.change(since_s=begun_s, seconds=step_s)
+            expires = args.expire_sessions
+            control.time.change(since_s=begun_s, seconds=step_s, expires_sessions=expires)
             step = {"seconds": step_s, "expire_sessions": args.expire_sessions}
             await control.ask_all("broker.clock_step", step)
         return await _align(control)

@@ -161,6 +161,9 @@ class Node(ABC, Generic[Life]):
         """Let it go on after `freeze`."""
         await self._freeze(self._running, is_frozen=False)
         self._is_frozen = False
+        setting = self.clock(self.node_id)
+        if setting is not None:
+            await self.ask("broker.clock_set", vars(setting))
 
     @abstractmethod
     async def _freeze(self, life: Life, *, is_frozen: bool) -> None: ...
