@@ -14,6 +14,7 @@ require_stable; 8 (KIP-709): several groups; 10: topic ids. OffsetDelete 0 (KIP-
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import all_of
@@ -200,7 +201,7 @@ class GroupOffsetsApi:
         stable = request.require_stable
         return context.answer_with(
             all_of(self._fetch_group(version, group, require_stable=stable) for group in groups),
-            lambda answers: _fetch_response(version, answers),
+            partial(_fetch_response, version),
         )
 
     async def _fetch_group(

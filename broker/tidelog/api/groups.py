@@ -19,6 +19,7 @@ and by type.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -157,11 +158,6 @@ class GroupsApi:
     def join(self, context: RequestContext, request: JoinGroupRequest) -> Deferred:
         """Answer a JoinGroup request."""
         version = context.api_version
-        deferred = context.defer()
-
-        def answer(result: JoinResult) -> None:
-            deferred.complete(_join_response(version, result))
-
         rebalance_timeout_ms = request.rebalance_timeout_ms
         if version == 0:
             rebalance_timeout_ms = request.session_timeout_ms
@@ -178,8 +174,8 @@ class GroupsApi:
             supports_skipping_assignment=version >= 9,
             reason=request.reason,
         )
-        self._coordinator.join(request.group_id, join, answer)
-        return deferred
+        work = self._coordinator.join(request.group_id, join)
+        return context.answer_with(work, partial(_join_response, version))
 
     def sync(
         self, context: RequestContext, request: SyncGroupRequest
@@ -187,18 +183,6 @@ class GroupsApi:
         """Answer a SyncGroup request."""
         if context.api_version >= 5 and None in {request.protocol_type, request.protocol_name}:
             return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        deferred = context.defer()
-
-        def answer(result: SyncResult) -> None:
-            deferred.complete(
-                SyncGroupResponse(
-                    error_code=result.error,
-                    protocol_type=result.protocol_type,
-                    protocol_name=result.protocol_name,
-                    assignment=result.assignment,
-                )
-            )
-
         sync = SyncRequest(
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
@@ -207,8 +191,7 @@ class GroupsApi:
             protocol_name=request.protocol_name,
             assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
         )
-        self._coordinator.sync(request.group_id, sync, answer)
-        return deferred
+        return context.answer_with(self._coordinator.sync(request.group_id, sync), _sync_response)
 
     # ---- Heartbeat, LeaveGroup ---------------------------------------------------------------
 
@@ -274,4 +257,13 @@ def _join_response(version: int, result: JoinResult) -> JoinGroupResponse:
             )
             for member in result.members
         ],
+    )
+
+
+def _sync_response(result: SyncResult) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
     )

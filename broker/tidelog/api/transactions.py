@@ -94,10 +94,8 @@ class TransactionsApi:
         if producer_ids.is_empty:
             return self._refill_and_init(context, request)
         if request.transactional_id is not None:
-            version = context.api_version
-            return context.answer_with(
-                self._init(request), lambda result: _initialized(version, result)
-            )
+            respond = partial(_initialized, context.api_version)
+            return context.answer_with(self._init(request), respond)
         return InitProducerIdResponse(producer_id=producer_ids.take(), producer_epoch=0)
 
     async def _refill_and_init(
@@ -133,7 +131,7 @@ class TransactionsApi:
         asked = request.transactions if version >= _BATCHED_VERSION else [_single(request)]
         return context.answer_with(
             all_of(self._added(version, transaction) for transaction in asked),
-            lambda outcomes: _added(version, asked, outcomes),
+            partial(_added, version, asked),
         )
 
     async def _added(self, version: int, transaction: Transaction) -> Outcome:
@@ -222,10 +220,8 @@ class TransactionsApi:
             )
             for marker in request.markers
         ]
-        return context.answer_with(
-            self._transactions.writer.write(markers),
-            lambda outcomes: _written(request, outcomes),
-        )
+        work = self._transactions.writer.write(markers)
+        return context.answer_with(work, partial(_written, request))
 
 
 def _producer(producer_id: int, producer_epoch: int) -> ProducerIdAndEpoch:

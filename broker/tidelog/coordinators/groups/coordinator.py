@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.member import (
         Effect,
         JoinRequest,
+        JoinResult,
         JoinWaiter,
         LeaveResult,
         LeavingMember,
         Now,
         Persist,
         SyncRequest,
+        SyncResult,
         SyncWaiter,
     )
     from tidelog.coordinators.groups.offsets import OffsetChange
@@ -177,33 +179,34 @@ class GroupCoordinator:
 
     # ---- membership --------------------------------------------------------------------------
 
-    def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
-        """Handle JoinGroup; `waiter` is called once, perhaps before this returns."""
+    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
+        """Handle JoinGroup; return when the group has decided."""
         from tidelog.coordinators.groups.member import JoinResult
 
         error = self._check_join(group_id, request)
         if error is not ErrorCode.NONE:
-            waiter(JoinResult(error, request.member_id))
-            return
+            return JoinResult(error, request.member_id)
         shard = self.shard_of(group_id)
         if isinstance(shard, ErrorCode):
-            waiter(JoinResult(shard, ""))
-            return
+            return JoinResult(shard, "")
         now = self.now()
         group = shard.groups.get(group_id)
         if group is None:
             if request.member_id:
-                waiter(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-                return
+                return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             created = self._create(shard, group_id, now)
             if isinstance(created, ErrorCode):
-                waiter(JoinResult(created, ""))
-                return
+                return JoinResult(created, "")
             group = created
         if not request.member_id:
             prefix = (request.group_instance_id or request.client_id)[:_MEMBER_ID_PREFIX_MAX]
             request = request._replace(new_member_id=f"{prefix}-{self._new_uuid()}")
-        self.perform(shard, group, group.join(request, waiter, now))
+        return await answer_of(partial(self._begin_join, shard, group, request))
+
+    def _begin_join(
+        self, shard: GroupShard, group: Group, request: JoinRequest, waiter: JoinWaiter
+    ) -> None:
+        self.perform(shard, group, group.join(request, waiter, self.now()))
 
     def _check_join(self, group_id: str, request: JoinRequest) -> ErrorCode:
         if self.led.is_closed:
@@ -233,15 +236,18 @@ class GroupCoordinator:
         text = self._rng.uuid().hex()
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
-    def sync(self, group_id: str, request: SyncRequest, waiter: SyncWaiter) -> None:
-        """Handle SyncGroup; `waiter` is called once, perhaps before this returns."""
+    async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
+        """Handle SyncGroup; return when the leader has assigned."""
         from tidelog.coordinators.groups.member import SyncResult
 
         found = self._find(group_id)
         if isinstance(found, ErrorCode):
-            waiter(SyncResult(found))
-            return
-        shard, group = found
+            return SyncResult(found)
+        return await answer_of(partial(self._begin_sync, *found, request))
+
+    def _begin_sync(
+        self, shard: GroupShard, group: Group, request: SyncRequest, waiter: SyncWaiter
+    ) -> None:
         self.perform(shard, group, group.sync(request, waiter, self.now()))
 
     def heartbeat(
