@@ -3,4 +3,7 @@
 led_partitions.py  the partitions of their internal topics that this broker leads
 groups/            classic consumer groups and their offsets
 transactions/      transactional ids
+
+What waits for a write is a coroutine that `awaiting.drive` runs without a task; handlers answer
+with `RequestContext.answer_with`.
 """
