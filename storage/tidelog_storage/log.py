@@ -635,15 +635,16 @@ class Log:
             self.roll(now_ms)
         if not count:
             return 0
+        start = list(self.segments)[count].base_offset
+        if limits.deletable_to is None:
+            self.maybe_increment_log_start(start, "segment deletion")
         if self.is_tiered:
-            # Segments deleted because the log start passed them were never copied: a crash must not
-            # restore an older log start, which would send readers to the remote tier.
+            # Segments that the log start has passed were never copied: a crash must not restore an
+            # older log start, which would send readers to the remote tier.
             self._flush_epochs()
-            keep_producers(self, list(self.segments)[count].base_offset)
+            keep_producers(self, start)
         self._reader.forget()
         removed = self.segments.remove_first(count)
-        if limits.deletable_to is None:
-            self.maybe_increment_log_start(self.segments.first.base_offset, "segment deletion")
         self._start_at(self.log_start_offset)
         due_ms = now_ms + self._config.file_delete_delay_ms
         for segment in removed:

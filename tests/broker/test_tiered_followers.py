@@ -132,6 +132,38 @@ def test_while_the_store_is_away_a_new_replica_stays_out_of_sync(tmp_path: Path)
     run(test)
 
 
+def test_a_replica_names_the_damaged_segment_that_it_cannot_begin_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cut_snapshot(it: TieredCluster, start: int) -> None:
+        (path,) = Path(it.store).rglob(f"{start:020d}-*.snapshot")
+        path.write_bytes(path.read_bytes()[:-1])
+
+    def damaged_offsets(node: Any) -> dict[str, float]:
+        gauges = dict(node.server.meters.gauges())
+        samples = gauges["kafka.log.remote", "RemoteLogManager", "DamagedOffsets"]
+        return {dict(each.labels)["topic"]: each.value for each in samples}
+
+    async def test() -> None:
+        async with tiered_cluster(tmp_path, 3) as it:
+            await it.create("a", 1, 1, **segmented(1))
+            await it.produce("a", values(0, 2))
+            await it.offloaded("a", one_each(1), local_start=2)
+            first = it.leader("a")
+            second = others(it, first)
+            cut_snapshot(it, 1)
+            await reassign(it, "a", first, second)
+            await until(lambda: "This replica cannot follow" in caplog.text)
+            assert "a-0: remote segment 1..1: " in caplog.text
+            assert damaged_offsets(it.node(second)) == {"a": 1}
+            await it.node(first).server.healing.healer.scrub_all()
+            await until(lambda: in_sync(it, "a") == {first, second})
+            assert damaged_offsets(it.node(second)) == {}
+            assert caplog.text.count("This replica cannot follow") == 1
+
+    run(test)
+
+
 def test_an_empty_replica_leaves_out_all_that_is_remote(tmp_path: Path) -> None:
     """KIP-1023: also what the leader still has locally."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.careless import run_careless
 from sim.cluster.header_rot import has_header_rot
+from sim.cluster.remote_rot import has_remote_rot
 from sim.cluster.tier_habits import has_tier
 from sim.cluster.transactions_habits import has_transactions
 from sim.cluster.transactions_steps import Case, play
@@ -145,6 +146,7 @@ GROUNDS = (
     Ground("cuts", storage.CUTS, _play(run_cuts)),
     Ground("folder lives", folders.LIVES, _play(run_folder_lives)),
     Ground("header rot", healing.HEADERS, _random(BROKERS), has_header_rot),
+    Ground("remote rot", healing.REMOTE, _random(BROKERS), has_remote_rot),
     Ground("scrubs", healing.MUTANTS, _play(run_scrubs)),
     Ground("lost voter", folders.VOTERS, _play(run_lost_voter)),
     Ground("failed directory", cluster.DIRECTORIES, _play(run_failed_directory)),

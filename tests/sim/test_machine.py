@@ -77,6 +77,26 @@ def test_a_process_can_die_inside_any_file_operation_of_its_start(operation: int
     assert started or deaths == [(1, "kill")]
 
 
+def test_a_start_that_is_dropped_with_its_loop_awaits_nothing() -> None:
+    """It would make another loop: `asyncio.gather` of nothing does, outside of one."""
+    starts = 0
+    for operation in range(1, 30):
+
+        async def main(loop, operation=operation):
+            machine = Machine(loop, SimNetwork(loop, 3), 3)
+            machine.disk.die_at = operation
+            assert not await machine.start()
+            return machine
+
+        machine, loop = simulate(3, main)
+        for task in asyncio.all_tasks(loop):
+            coroutine = task.get_coro()
+            starts += coroutine.__qualname__ == "BrokerServer.start"
+            coroutine.close()  # RuntimeError if it awaits again
+        machine.bury()
+    assert starts > 5
+
+
 def test_a_server_that_refuses_to_start_is_not_kept() -> None:
     """A machine may try it hundreds of times."""
 

@@ -174,6 +174,17 @@ def test_without_copies_the_log_start_follows(log: Log) -> None:
     assert log.is_tiered
 
 
+def test_a_crash_restores_no_log_start_of_what_was_never_copied(broker: Broker, log: Log) -> None:
+    """It would send readers to the remote tier (seed 140 of three brokers)."""
+    broker.logs.prepare_checkpoints()()  # of the log start as it is before
+    log.config = config(
+        remote_storage_enable=True, remote_log_copy_disable=True, retention_bytes=1, **LOCAL
+    )
+    assert log.delete_old_segments(NOW) > 0
+    start = log.local_log_start_offset
+    assert starts(broker.crash()) == (start, start)
+
+
 def test_every_roll_is_reported(broker: Broker) -> None:
     told = []
     broker.logs.on_roll = lambda log: told.append(log.segments.active.base_offset)

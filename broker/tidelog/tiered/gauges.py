@@ -70,7 +70,14 @@ def register_partitions(
     # KIP-1257: how full a partition and its local part are.
     register_each("RetentionSizeInPercent", lambda each: _percent(each, 0))
     register_each("LocalRetentionSizeInPercent", lambda each: _percent(each, 1))
-    register_each("DamagedOffsets", _damaged_offsets)
+
+    def read_damages() -> Iterator[Sample]:
+        for (topic, number), each in partitions.items():
+            if each.leads or each.unusable is not None:
+                labels = (("partition", str(number)), ("topic", topic))
+                yield Sample(labels, _damaged_offsets(each))
+
+    meters.gauge(Name(*_MANAGER, "DamagedOffsets"), read_damages)
 
 
 def _percent(each: TieredPartition, which: int) -> int | None:
@@ -79,8 +86,10 @@ def _percent(each: TieredPartition, which: int) -> int | None:
 
 
 def _damaged_offsets(each: TieredPartition) -> int:
-    """Count the offsets of damaged remote segments. Kafka has no such gauge."""
-    ranges = {(one.start_offset, one.end_offset + 1) for one in each.damaged.values()}
+    """Count the offsets of damaged remote segments; of a follower, of the one that it waits for.
+    Kafka has no such gauge."""
+    damaged = [*each.damaged.values()] if each.unusable is None else [each.unusable]
+    ranges = {(one.start_offset, one.end_offset + 1) for one in damaged}
     return sum(end - start for start, end in ranges)
 
 

@@ -16,7 +16,7 @@ from tidelog.tiered.pools import Pools
 from tidelog.tiered.quotas import RateQuota
 from tidelog.tiered.reads.remote_reads import RemoteReads
 from tidelog.tiered.segments import RemoteSegments, id_of
-from tidelog.tiered.tasks.aux_state import fetch_aux_state
+from tidelog.tiered.tasks.aux_state import DamagedSegmentError, fetch_aux_state
 from tidelog.tiered.tasks.copying import Copying
 from tidelog.tiered.tasks.deletion import Deletions
 from tidelog.tiered.tasks.partition import TieredPartition
@@ -275,7 +275,16 @@ class RemoteTier:
     async def aux_state(self, partition: Partition, leader_epoch: int, offset: int) -> AuxState:
         """Fetch the state at the end of the remote segment with this offset, for a follower."""
         name, pool = id_of(partition), self.pools.follower
-        return await fetch_aux_state(self.segments, pool, name, leader_epoch, offset)
+        tiered = self.partitions.get(partition.topic_partition)
+        try:
+            state = await fetch_aux_state(self.segments, pool, name, leader_epoch, offset)
+        except DamagedSegmentError as error:
+            if tiered is not None:
+                tiered.note_unusable(error)
+            raise
+        if tiered is not None:
+            tiered.unusable = None
+        return state
 
     # -- stop --------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from sim.cluster.lost_disks import LOST_DISK, draw_lost_disks, lose_disk
 from sim.cluster.machine_faults import MACHINE_FAULTS, draw_machine_faults, strike_machine
 from sim.cluster.metadata_rot import METADATA_ROT, draw_metadata_rot
 from sim.cluster.rare_plays import RARE, draw_rare, play_rare
+from sim.cluster.remote_rot import REMOTE_ROT, draw_remote_rot
 from sim.cluster.sequences import SEQUENCES, Play
 from sim.cluster.strangers import STRANGERS, draw_strangers, play_stranger
 from sim.cluster.tier_habits import STORE_FAULTS, draw_store_faults, has_tier
@@ -111,6 +112,7 @@ FAULTS = (
     LOST_DISK,
     METADATA_ROT,
     HEADER_ROT,
+    REMOTE_ROT,
     COPIED_DISK,
     FILE_ROT,
     NAMES_APART,
@@ -136,6 +138,7 @@ def draw_cluster_plan(seed: int | str, brokers: int) -> list[ClusterFault]:
         plan.append(ClusterFault(at_s, kind, node, amount, rng.uniform(0.2, 1) * longest))
     if has_tier(seed):
         plan += draw_weather(seed)
+        plan += [ClusterFault(at_s, REMOTE_ROT, 1, 0, 0) for at_s in draw_remote_rot(seed, PLAN_S)]
     plan += [ClusterFault(*one) for one in draw_machine_faults(seed, brokers, PLAN_S)]
     return sorted(plan + _draw_sequences(seed, brokers) + _draw_disk_failures(seed, brokers))
 
@@ -328,6 +331,8 @@ class ClusterFaults:
                 await self.world.metadata_rot.strike(fault.node, fault.for_s)
             case "header rot":
                 await strike_header(self, fault.node, str(fault))
+            case "remote rot":
+                await self.world.remote_rot.strike(str(fault))
             case "copied disk":
                 await copy_disk(self, str(fault))
             case "pause":

@@ -181,16 +181,17 @@ class TierCheckers:
 
     def remote_batches(self, segment: RemoteSegment) -> list[RawBatch]:
         """What the store really has of a segment; nothing unless its manifest is there."""
-        names = self.weather.disk.names
-        folder = self._folder(segment)
-        manifest = names.get(f"{folder}/{object_name(segment, '.manifest.json')}")
-        inode = names.get(f"{folder}/{object_name(segment, '.log')}")
+        names, place = self.weather.disk.names, self.place(segment)
+        manifest = names.get(f"{place}.manifest.json")
+        inode = names.get(f"{place}.log")
         if manifest is None or inode is None:
             return []
         return read_batches(bytes(inode.data), segment.start_offset)[0]
 
-    def _folder(self, segment: RemoteSegment) -> str:
-        return f"{PREFIX}{self.weather.name}/{folder_name(segment.topic_id_partition)}"
+    def place(self, segment: RemoteSegment) -> str:
+        """What the paths of a segment's objects begin with."""
+        folder = folder_name(segment.topic_id_partition)
+        return f"{PREFIX}{self.weather.name}/{folder}/{object_name(segment, '')}"
 
     def batches(self, machine: Machine, partition: Any) -> list[RawBatch]:
         """A replica's whole log: what the store has below its first local segment, and that."""
@@ -231,7 +232,7 @@ class TierCheckers:
     def _orphan(self) -> str | None:
         """An object of no segment that may have some."""
         known = {
-            f"{self._folder(segment)}/{object_name(segment, '')}"
+            self.place(segment)
             for segments in self.truth.segments.values()
             for segment in segments.values()
             if self.truth.states[segment.segment_id] in (STARTED, FINISHED)

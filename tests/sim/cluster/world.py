@@ -25,6 +25,7 @@ from sim.cluster.producers import (
     PlainClusterProducer,
 )
 from sim.cluster.promises import Promises
+from sim.cluster.remote_rot import RemoteRot, remote_rot_settings
 from sim.cluster.rot import Rot
 from sim.cluster.tier import Tier, TierAdmin
 from sim.cluster.transactions import Transactions
@@ -73,6 +74,7 @@ class ClusterWorld:
         self.checkers.look_further = self.work.look
         self.promises = Promises(self.machines, self.history)
         self.rot = Rot(self)
+        self.remote_rot = RemoteRot(self)
         self.faults = ClusterFaults(self, plan)
         self.base_topics: list[TopicHistory] = []
         self.metadata_rot = MetadataRot(self)
@@ -113,7 +115,9 @@ class ClusterWorld:
     def settings(self, brokers: int) -> dict[str, str]:
         """Of all brokers, beside those of every cluster."""
         parts = (self.transactions.habits.settings(brokers), self.tier.settings(brokers))
-        scrubs = header_rot_settings(self.seed) if brokers >= 3 else {}
+        scrubs = remote_rot_settings(self.seed) if self.tier.is_on else {}
+        if brokers >= 3:
+            scrubs = {**scrubs, **header_rot_settings(self.seed)}
         return {**parts[0], **parts[1], **self.work.settings(), **scrubs}
 
     @property

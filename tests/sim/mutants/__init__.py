@@ -54,6 +54,7 @@ _PLAYED: tuple[Mapping[str, Planting], ...] = (  # chance seldom meets these
     folders.VOTERS,
     healing.HEADERS,
     healing.MUTANTS,
+    healing.REMOTE,
     remote.MUTANTS,
     storage.CUTS,
     strangers.CARELESS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.healing import healer, peer_copies
+from tidelog.healing import healer, peer_copies, remote_copies
 from tidelog_protocol.batch import crc_is_valid
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_storage import log, scrub, scrub_repair
@@ -85,4 +85,12 @@ MUTANTS = {
     "take-any-copy": take_any_copy,
     "serve-the-damage": serve_the_damage,
 }
+
+
+def remote_objects_are_believed(patch: Patch) -> None:
+    """The scrub of remote segments looks at nothing."""
+    patch(remote_copies, "check_segment", lambda *_: [])
+
+
+REMOTE = {"remote-objects-are-believed": remote_objects_are_believed}
 HEADERS = {"headers-are-not-compared": headers_are_not_compared}

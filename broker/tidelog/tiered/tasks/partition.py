@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tidelog.replication.partition import Partition
     from tidelog.tiered.pools import Pool
+    from tidelog.tiered.tasks.aux_state import DamagedSegmentError
     from tidelog.tiered.tasks.copying import Copying
     from tidelog.tiered.tasks.repeated import Pace
     from tidelog_storage.remote.api import RemoteSegment, SegmentFiles, TopicIdPartition
@@ -38,7 +39,8 @@ class TieredPartition:
     """One tiered partition on this broker, as leader or follower.
 
     `damaged` has the remote segments that the leader found damaged and could not repair. `suspects`
-    has those that could not be read and were not checked yet.
+    has those that could not be read and were not checked yet. `unusable` is the one whose end a
+    follower waits to begin at, and that it found damaged.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class TieredPartition:
         self._tending: Repeated | None = None
         self.damaged: dict[UUID, RemoteSegment] = {}
         self.suspects: dict[UUID, RemoteSegment] = {}
+        self.unusable: RemoteSegment | None = None
         self._replacing: asyncio.Task[None] | None = None
         self._is_over = False
         self._copy_failures = 0  # retriable ones in a row
@@ -156,9 +159,21 @@ class TieredPartition:
         self.damaged.pop(segment.segment_id, None)
         self._keep_local()
 
+    def note_unusable(self, error: DamagedSegmentError) -> None:
+        """Note a segment that this follower cannot begin behind. Only its leader can repair it."""
+        segment = error.segment
+        if self.unusable is None or self.unusable.segment_id != segment.segment_id:
+            text = (
+                "%s: %s. This replica cannot follow until the leader has copied the segment again,"
+                " at its next scrub"
+            )
+            log.error(text, name_of(self.partition), error)
+        self.unusable = segment
+
     def forget_damages(self) -> None:
         """Forget all damaged segments."""
         self.damaged.clear()
+        self.unusable = None
         self._keep_local()
 
     def _keep_local(self) -> None:
