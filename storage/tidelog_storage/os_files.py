@@ -22,7 +22,7 @@ from weakref import ref
 from tidelog_storage.open_files import OPEN_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tidelog_storage.open_files import Descriptor, OpenFiles
     from tidelog_storage.seams import Buffer
@@ -40,10 +40,10 @@ class OsFile:
     """
 
     def __init__(
-        self, path: str, descriptor: Descriptor, open_files: OpenFiles, *, syncs: bool = True
+        self, path: str, descriptor: Descriptor, open_files: OpenFiles, files: OsFileSystem
     ) -> None:
         self._path = path
-        self._syncs = syncs
+        self._files = files
         self._open_files = open_files
         self._descriptor: Descriptor | None = descriptor
         self._is_closed = False
@@ -78,6 +78,8 @@ class OsFile:
 
     def pread(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`."""
+        if self._files.trouble is not None:
+            self._files.trouble("reads", self._path)
         descriptor = self._descriptor  # as `_use`, without a call: each Fetch reads
         if descriptor is None:
             descriptor = self._open_again()
@@ -102,6 +104,8 @@ class OsFile:
 
     def pread_into(self, position: int, buffer: memoryview) -> int:
         """As many bytes from `position` as the buffer takes."""
+        if self._files.trouble is not None:
+            self._files.trouble("reads", self._path)
         return os.preadv(self._use(), (buffer,), position)
 
     def pread_cached_into(self, position: int, buffer: memoryview) -> int:
@@ -117,6 +121,8 @@ class OsFile:
 
     def view(self, position: int, length: int) -> memoryview:
         """A read-only slice of a mapping of the file."""
+        if self._files.trouble is not None:
+            self._files.trouble("reads", self._path)
         self.is_recent = True
         end = min(position + length, self._size)
         if position >= end:
@@ -128,6 +134,8 @@ class OsFile:
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end, or none."""
+        if self._files.trouble is not None:
+            self._files.trouble("writes", self._path)
         descriptor = self._use()
         before = after = self._size
         try:
@@ -166,7 +174,9 @@ class OsFile:
         reported yet. If the inode left memory meanwhile, the error is forgotten, and the scrubber
         finds what is missing.
         """
-        if not self._syncs:
+        if self._files.trouble is not None:
+            self._files.trouble("syncs", self._path)
+        if not self._files.syncs:
             return
         descriptor = self._descriptor
         try:
@@ -271,19 +281,24 @@ class OsFileLock:
 class OsFileSystem:
     """The file system of this machine; see `seams.FileSystem`."""
 
-    __slots__ = ("_next_temporary", "_open_files", "_syncs")
+    __slots__ = ("_next_temporary", "_open_files", "syncs", "trouble")
 
     def __init__(self, *, syncs: bool = True, open_files: OpenFiles = OPEN_FILES) -> None:
         """Without `syncs` it skips fsync, for data that ends with the process."""
-        self._syncs = syncs
+        self.syncs = syncs
+        self.trouble: Callable[[str, str], None] | None = None
+        """Called first with an operation (reads, writes, syncs) and its path; an OSError that it
+        raises is the operation's."""
         self._open_files = open_files
         self._next_temporary = count()  # threads may write one path at the same time
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         """Open for reading and appending."""
+        if create and self.trouble is not None:
+            self.trouble("writes", path)
         flags = _READ_AND_APPEND | os.O_CREAT if create else _READ_AND_APPEND
         descriptor = self._open_files.open(path, flags)
-        return OsFile(path, descriptor, self._open_files, syncs=self._syncs)
+        return OsFile(path, descriptor, self._open_files, self)
 
     def read_bytes(self, path: str) -> bytes:
         """The whole content of a small file."""
@@ -299,13 +314,15 @@ class OsFileSystem:
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace a file durably."""
+        if self.trouble is not None:
+            self.trouble("writes", path)
         temporary = f"{path}.{next(self._next_temporary)}.tmp"
         descriptor = self._open_files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         with _removed_on_error(temporary):
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
-            if self._syncs:
+            if self.syncs:
                 os.fsync(descriptor)
             del descriptor
             os.rename(temporary, path)
@@ -317,7 +334,7 @@ class OsFileSystem:
 
     def fsync_dir(self, path: str) -> None:
         """Make a folder's entries durable."""
-        if self._syncs:
+        if self.syncs:
             _fsync_dir(path, self._open_files)
 
     def list(self, path: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from tidelog.control.faults.devices import DeviceFaults
     from tidelog.control.faults.links import LinkFaults
     from tidelog.control.faults.requests import RequestFaults
     from tidelog.control.faults.rules import Count
@@ -23,4 +24,5 @@ class BrokerControl:
         self.server = server
         self.faults: RequestFaults | None = None
         self.links: LinkFaults | None = None
+        self.devices: DeviceFaults | None = None
         self.fault_counts = {} if fault_counts is None else fault_counts

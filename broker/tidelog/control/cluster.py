@@ -12,6 +12,7 @@ from tidelog.control.faults.link_values import Links
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from tidelog.control.faults.devices import Device
     from tidelog.control.faults.rules import Rule
 
 __all__ = ["ClusterControl", "ControlledCluster", "ControlledNode"]
@@ -101,13 +102,15 @@ class ClusterControl:
         self.fault_rules: tuple[Rule, ...] = ()
         self.next_fault_id = 1
         self.links = Links()
+        self.devices: tuple[Device, ...] = ()
 
     async def started(self, node: ControlledNode) -> None:
         """Set up a broker that has just started as the others are."""
-        from tidelog.control.faults import group, links  # noqa: PLC0415 - they need this module
+        from tidelog.control.faults import devices, group, links  # noqa: PLC0415 - they need this module
 
         await group.install(self, node)
         await links.install(self, node)
+        await devices.install(self, node)
 
     def is_apart(self, node: ControlledNode) -> bool:
         """Return whether other brokers may not know a running broker: frozen, or its links cut."""

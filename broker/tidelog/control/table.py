@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.control import actions, brokers, clock, state, topics
 from tidelog.control.errors import MISSING, ControlError
+from tidelog.control.faults import devices, links
 from tidelog.control.faults import group as faults
-from tidelog.control.faults import links
 from tidelog.control.values import from_json
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = ["CALLS", "find", "perform"]
 
 log = logging.getLogger("tidelog.control")
 
-_GROUPS = (actions, brokers, clock, faults, links, state, topics)
+_GROUPS = (actions, brokers, clock, devices, faults, links, state, topics)
 CALLS: dict[str, Call] = {call.name: call for group in _GROUPS for call in group.CALLS}
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.cluster import ClusterControl
     from tidelog.control.cluster_time import ClockSetting
-    from tidelog.control.faults.handles import Faults, Network
+    from tidelog.control.faults.handles import Devices, Faults, Network
     from tidelog.control.faults.rules import Count
     from tidelog.control.handles import Clock, Tier, Topics
     from tidelog.control.state import ClusterState
@@ -398,6 +398,13 @@ class Cluster:
         from tidelog.control.faults.handles import Faults
 
         return Faults(self.ask)
+
+    @property
+    def devices(self) -> Devices:
+        """The disk and the remote store of each broker."""
+        from tidelog.control.faults.handles import Devices
+
+        return Devices(self.ask)
 
     @property
     def network(self) -> Network:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.blocking import Clock, Tier, Topics
     from tidelog.control.brokers import Brokers
-    from tidelog.control.faults.blocking import Faults, Network
+    from tidelog.control.faults.blocking import Devices, Faults, Network
     from tidelog.control.state import ClusterState
     from tidelog.embedded.pipe import Pipe
 
@@ -222,6 +222,13 @@ class RunningCluster:
         from tidelog.control.faults.blocking import Faults
 
         return Faults(self.ask)
+
+    @property
+    def devices(self) -> Devices:
+        """The disk and the remote store of each broker."""
+        from tidelog.control.faults.blocking import Devices
+
+        return Devices(self.ask)
 
     @property
     def network(self) -> Network:

@@ -68,7 +68,7 @@ class Sources:
         self.chunks = chunks
         self.near = Near()
         self._store = store
-        self._opener = opener_of(store)
+        self._is_near = opener_of(store) is not None
         self._buffers = Buffers()
 
     # ---- on the loop --------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Sources:
 
     def is_near(self, segment: RemoteSegment) -> bool:
         """Whether to try the page cache first."""
-        return self._opener is not None and not self.near.is_for_threads(segment)
+        return self._is_near and not self.near.is_for_threads(segment)
 
     def begin(self, load: Load) -> None:
         """The load is going to run; one of its key at a time."""
@@ -235,8 +235,9 @@ class Sources:
     def load(self, load: Load) -> Loaded:
         """Get it from the store. Blocks; RemoteStorageError."""
         if load.opens:
-            assert self._opener is not None
-            return self._opener(load.segment)
+            opener = opener_of(self._store)
+            assert opener is not None
+            return opener(load.segment)
         if load.place is None:
             return self.indexes.load(load.segment, self._store, with_times=load.with_times)
         return load_chunk(self._store, load.segment, load.place, self._buffers)

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tidelog.control.faults.rules import Effect, Match, Rule, Trigger
 from tidelog.control.values import to_json
 
 if TYPE_CHECKING:
+    from tidelog.control.faults.devices import Device
     from tidelog.control.handles import Ask
 
-__all__ = ["Fault", "Faults", "Network", "On"]
+__all__ = ["Devices", "Fault", "Faults", "Network", "On"]
 
 
 class Faults:
@@ -90,6 +91,91 @@ class Network:
     ) -> None:
         """Heal the link between two ends; all links of one end; without ends, all links."""
         await self._ask("network.heal", {"broker": broker, "other": other})
+
+
+class Devices:
+    """The disk and the remote store of each broker. `topic` limits a fault to one topic."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def _add(self, broker: int, trigger: Trigger | None, **fault: Any) -> None:
+        when = to_json(trigger or Trigger())
+        await self._ask("devices.add", {"broker": broker, "trigger": when, **fault})
+
+    async def fill_disk(
+        self, broker: int, *, topic: str | None = None, trigger: Trigger | None = None
+    ) -> None:
+        """Let the disk of a broker be full."""
+        await self._add(broker, trigger, device="disk", kind="full", topic=topic)
+
+    async def fail_disk(
+        self,
+        broker: int,
+        operations: Literal["all", "reads", "writes", "syncs"] = "all",
+        *,
+        topic: str | None = None,
+        trigger: Trigger | None = None,
+    ) -> None:
+        """Let operations of a broker's disk fail with EIO."""
+        fault = {"device": "disk", "kind": "fails", "operations": operations, "topic": topic}
+        await self._add(broker, trigger, **fault)
+
+    async def slow_disk(
+        self,
+        broker: int,
+        seconds: float,
+        operations: Literal["all", "reads", "writes", "syncs"] = "all",
+        *,
+        topic: str | None = None,
+        trigger: Trigger | None = None,
+    ) -> None:
+        """Let each operation of a broker's disk take longer."""
+        fault = {"device": "disk", "kind": "slow", "operations": operations, "topic": topic}
+        await self._add(broker, trigger, seconds=seconds, **fault)
+
+    async def fail_store(
+        self,
+        broker: int,
+        operations: Literal["all", "copies", "fetches", "deletions"] = "all",
+        *,
+        topic: str | None = None,
+        trigger: Trigger | None = None,
+    ) -> None:
+        """Let operations of a broker on the remote store fail."""
+        fault = {"device": "store", "kind": "fails", "operations": operations, "topic": topic}
+        await self._add(broker, trigger, **fault)
+
+    async def slow_store(
+        self,
+        broker: int,
+        seconds: float,
+        operations: Literal["all", "copies", "fetches", "deletions"] = "all",
+        *,
+        topic: str | None = None,
+        trigger: Trigger | None = None,
+    ) -> None:
+        """Let each operation of a broker on the remote store take longer."""
+        fault = {"device": "store", "kind": "slow", "operations": operations, "topic": topic}
+        await self._add(broker, trigger, seconds=seconds, **fault)
+
+    async def throttle_store(
+        self, broker: int, bytes_per_second: int, *, topic: str | None = None
+    ) -> None:
+        """Let a broker's copies to the remote store take so many bytes a second."""
+        fault = {"device": "store", "kind": "throttled", "topic": topic}
+        await self._add(broker, None, bytes_per_second=bytes_per_second, **fault)
+
+    async def faults(self) -> tuple[Device, ...]:
+        """Return all faults of disks and stores, with their hits."""
+        devices: tuple[Device, ...] = (await self._ask("devices.list", {})).devices
+        return devices
+
+    async def heal(
+        self, broker: int | None = None, device: Literal["disk", "store"] | None = None
+    ) -> None:
+        """Remove the faults of a broker's disk, or store, or both; without a broker, of all."""
+        await self._ask("devices.heal", {"broker": broker, "device": device})
 
 
 class On:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidelog.control.faults.naming import Names
     from tidelog_protocol.apis import Api
 
-__all__ = ["Effect", "Match", "Rule", "Trigger", "checked", "error_code"]
+__all__ = ["Effect", "Match", "Rule", "Trigger", "check_trigger", "checked", "error_code"]
 
 Kind = Literal[
     "error",
@@ -192,7 +192,7 @@ def checked(rule: Rule) -> Rule:
     if api is not None:
         match = replace(match, api=api.name)
         _check_names(api, match)
-    _check_trigger(rule.trigger)
+    check_trigger(rule.trigger)
     return replace(rule, match=match, effect=_checked_effect(api, effect))
 
 
@@ -214,7 +214,8 @@ def _check_names(api: Api, match: Match) -> None:
             raise ControlError(f"requests of {api.name} name none", field=f"match.{name}")
 
 
-def _check_trigger(trigger: Trigger) -> None:
+def check_trigger(trigger: Trigger) -> None:
+    """Refuse a trigger that can never apply."""
     given = [
         name
         for name in ("times", "on_call", "every", "probability")
