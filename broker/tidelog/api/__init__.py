@@ -24,5 +24,6 @@ elections.py        ElectLeaders, UnregisterBroker, reassignments of partitions
 
 Between brokers:
 brokers.py          requests to the active controller
+decided.py          answers with the decision of the active controller, or its refusal
 quorum.py           requests of the metadata quorum; describe_quorum.py  DescribeQuorum
 """

@@ -3,9 +3,8 @@ ListPartitionReassignments (46), UnregisterBroker (64).
 
 Behaviour. The active controller decides each request as a whole and answers when the change is
 committed: an election is complete then; a reassignment has only begun (or is complete, if all
-replicas are in sync). Each partition has its own error. A node that is not the active controller
-answers NOT_CONTROLLER for the whole request. Errors and texts: `elections.py`, `reassignment.py`
-and `brokers.py` of `controller/`.
+replicas are in sync). Each partition has its own error. Errors and texts: `elections.py`,
+`reassignment.py` and `brokers.py` of `controller/`.
 
 Left out: `timeout_ms` (nothing here waits for other brokers).
 
@@ -20,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.api.decided import decided
 from tidelog.cluster.controller.decisions import RefusedError
 from tidelog_protocol.apis import ApiKey
 from tidelog_storage.types import StorageError
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tidelog.cluster.controller.controller import Controller
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.cluster_admin import (
-        AlterPartitionReassignmentsRequest,
-        AlterPartitionReassignmentsResponse,
         ElectLeadersRequest,
         ElectLeadersResponse,
         ListPartitionReassignmentsRequest,
@@ -49,11 +47,14 @@ class ElectionsApi:
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """Return the handlers by API key."""
+        own = self._controller
         return {
             ApiKey.ELECT_LEADERS: self.elect_leaders,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.alter_reassignments,
-            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.list_reassignments,
-            ApiKey.UNREGISTER_BROKER: self.unregister,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: decided(
+                lambda _, request: own.alter_reassignments(request)
+            ),
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: decided(self._list_reassignments),
+            ApiKey.UNREGISTER_BROKER: decided(self._unregister),
         }
 
     async def elect_leaders(
@@ -86,43 +87,15 @@ class ElectionsApi:
                 ],
             )
 
-    async def alter_reassignments(
-        self, context: RequestContext, request: AlterPartitionReassignmentsRequest
-    ) -> AlterPartitionReassignmentsResponse:
-        """Answer an AlterPartitionReassignments request."""
-        from tidelog_protocol.messages.cluster_admin import AlterPartitionReassignmentsResponse
-
-        del context
-        try:
-            return await self._controller.alter_reassignments(request)
-        except (RefusedError, StorageError) as error:
-            return AlterPartitionReassignmentsResponse(
-                error_code=error.code, error_message=error.message
-            )
-
-    async def list_reassignments(
-        self, context: RequestContext, request: ListPartitionReassignmentsRequest
+    async def _list_reassignments(
+        self, _context: RequestContext, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
-        """Answer a ListPartitionReassignments request."""
-        from tidelog_protocol.messages.cluster_admin import ListPartitionReassignmentsResponse
+        return self._controller.list_reassignments(request)
 
-        del context
-        try:
-            return self._controller.list_reassignments(request)
-        except (RefusedError, StorageError) as error:
-            return ListPartitionReassignmentsResponse(
-                error_code=error.code, error_message=error.message
-            )
-
-    async def unregister(
-        self, context: RequestContext, request: UnregisterBrokerRequest
+    async def _unregister(
+        self, _context: RequestContext, request: UnregisterBrokerRequest
     ) -> UnregisterBrokerResponse:
-        """Answer an UnregisterBroker request."""
         from tidelog_protocol.messages.cluster_admin import UnregisterBrokerResponse
 
-        del context
-        try:
-            await self._controller.unregister_broker(request.broker_id)
-        except (RefusedError, StorageError) as error:
-            return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+        await self._controller.unregister_broker(request.broker_id)
         return UnregisterBrokerResponse()

@@ -1,0 +1,36 @@
+"""Handlers of requests that the active controller decides as a whole.
+
+The response is the controller's, or has its refusal: the error code, and the text if there is a
+field for it. A node that is not the active controller, or loses that role before the change is
+committed, answers NOT_CONTROLLER: the change may have happened or not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.cluster.controller.decisions import RefusedError
+from tidelog_protocol.apis import API
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tidelog.network.dispatch import Handler, RequestContext
+
+__all__ = ["decided"]
+
+
+def decided(decide: Callable[[RequestContext, Any], Awaitable[Any]]) -> Handler:
+    """Return the handler that answers with what `decide` returns, or with its refusal."""
+
+    async def handle(context: RequestContext, request: Any) -> Any:
+        try:
+            return await decide(context, request)
+        except (RefusedError, StorageError) as error:
+            refusal: Any = API[context.api_key].response(error_code=error.code)
+            if "error_message" in refusal.__slots__:
+                refusal.error_message = error.message
+            return refusal
+
+    return handle
