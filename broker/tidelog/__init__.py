@@ -9,6 +9,7 @@
 The rooms, outermost first; each imports only rooms below it:
 
     __main__.py, cli/          the command line
+    testing/                   helpers of tests that need another library: containers
     embedded/, pytest_plugin.py  entry points: run(), Cluster, one node, a client
     simulation/                brokers in one deterministic loop, with simulated machines
     control/                   what tests ask of running brokers: faults, actions, state

@@ -18,15 +18,23 @@ from support.processes import COMMAND, END_S_MAX, Serve
 from tidelog.control.brokers import Brokers, BrokerState
 from tidelog.control.errors import ControlError
 from tidelog.control.http import BODY_BYTES_MAX, Address, HttpDoor
+from tidelog.control.http_client import HttpControl
 from tidelog.control.openapi import document, path_of
 from tidelog.control.table import CALLS, find
-from tidelog.control.values import from_json
+from tidelog.control.values import from_json, to_json
 from tidelog.start_error import StartError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-ONE = Brokers("h:1", (BrokerState(1, True, "h:1", None, None),))
+
+def state(*, is_running: bool) -> BrokerState:
+    return BrokerState(
+        node_id=1, is_running=is_running, is_frozen=False, address="h:1", failure=None, running=None
+    )
+
+
+ONE = Brokers("h:1", (state(is_running=True),))
 LOOPBACK = Address("127.0.0.1", 0, None)
 
 
@@ -76,18 +84,7 @@ def with_door(
 def test_calls_and_their_errors() -> None:
     def use(url: str) -> None:
         calls = f"{url}/v1/brokers"
-        described = {
-            "bootstrap_servers": "h:1",
-            "brokers": [
-                {
-                    "node_id": 1,
-                    "is_running": True,
-                    "address": "h:1",
-                    "failure": None,
-                    "running": None,
-                }
-            ],
-        }
+        described = to_json(ONE)
         assert send(f"{calls}/describe") == (200, "application/json", described)
         assert send(f"{calls}/describe", {}).body == described
         assert send(f"{calls}/describe", body=b"").body == described
@@ -135,7 +132,7 @@ def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> N
 @pytest.mark.parametrize(("running", "status"), [(True, 200), (False, 503)])
 def test_health_is_whether_a_broker_runs(running: bool, status: int) -> None:
     async def ask(_call: str, _args: Mapping[str, Any]) -> Any:
-        return Brokers("", (BrokerState(1, running, None, None, None),))
+        return Brokers("", (state(is_running=running),))
 
     def use(url: str) -> None:
         answer = send(f"{url}/v1/health")
@@ -234,6 +231,39 @@ def test_the_document_has_every_call() -> None:
         assert send(f"{url}/openapi.json").body == made
 
     with_door(use)
+
+
+# -- the Python client -----------------------------------------------------------------------------
+
+
+def test_the_python_client_has_the_values_and_the_errors() -> None:
+    def use(url: str) -> None:
+        control = HttpControl(url)
+        assert control.ask("brokers.describe", {}) == ONE
+        for call, args, field in (
+            ("brokers.stop", {"broker": "1"}, "broker"),
+            ("brokers.stops", {}, "call"),
+        ):
+            with pytest.raises(ControlError) as raised:
+                control.ask(call, args)
+            assert raised.value.field == field
+
+    with_door(use)
+
+
+def test_the_python_client_sends_the_token() -> None:
+    def use(url: str) -> None:
+        assert HttpControl(url, "secret").ask("brokers.describe", {}) == ONE
+        with pytest.raises(ControlError, match="the token is missing or wrong") as raised:
+            HttpControl(url).ask("brokers.describe", {})
+        assert raised.value.status == 401
+
+    with_door(use, address=Address("127.0.0.1", 0, "secret"))
+
+
+def test_the_python_client_says_what_it_could_not_reach() -> None:
+    with pytest.raises(ControlError, match=r"no answer from http://127\.0\.0\.1:1: .*refused"):
+        HttpControl("http://127.0.0.1:1/").ask("brokers.describe", {})
 
 
 # -- tidelog serve ---------------------------------------------------------------------------------

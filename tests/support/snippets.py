@@ -50,18 +50,21 @@ def snippets() -> Iterator[Snippet]:
 ALL = list(snippets())
 
 
-def of(language: str, *, tests: bool = False, spark: bool = False) -> list[object]:
+def of(
+    language: str, *, tests: bool = False, spark: bool = False, docker: bool = False
+) -> list[object]:
     return [
         pytest.param(snippet, id=snippet.place)
         for snippet in ALL
         if snippet.language == language
         and snippet.is_test == tests
         and ("tidelog_pipeline" in snippet.text) == spark
+        and ("docker " in snippet.text or "TidelogContainer" in snippet.text) == docker
     ]
 
 
 def run_script(snippet: Snippet, folder: Path) -> None:
-    """Run a block of Python in this process, for a Spark session that is there."""
+    """Run a block of Python in this process, for what is there: a Spark session, an engine."""
     for name, text in snippet.files:
         (folder / name).write_text(text)
     exec(compile(snippet.text, snippet.place, "exec"), {"__name__": "__main__"})

@@ -20,6 +20,7 @@ wire.py     calls between processes, as lines of JSON
 handles.py  the calls as Python methods, for asyncio: `cluster.topics` and its like
 blocking.py the same methods, blocking; written by docs/generate.py from handles.py
 http.py     the calls over HTTP; imported by `serve --control` alone
+http_client.py  the calls of Python to such a door
 openapi.py  the OpenAPI document of that
 
 A call has one implementation and three ways in: `Cluster` in the same loop, `RunningCluster`
