@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,6 +194,32 @@ def test_a_directory_that_fails_takes_its_partition_offline_alone(
     assert isinstance(path.replicas.partition("fine", 0), Partition)
     path.delete("bad")
     assert path.replicas.partition("bad", 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_an_offline_partition_is_opened_again_when_its_own_record_changes(path: DataPath) -> None:
+    """Kafka's stays offline until a restart (ReplicaManager.getOrCreatePartition)."""
+    folder = Path(path.logs.log_dirs[0]) / "foo-0"
+    folder.mkdir()
+    (folder / "main.py").write_text("mine")
+    path.create("foo")
+    (folder / "main.py").rename(folder.parent / "main.py")
+    folder.rmdir()
+    path.create("bar")
+    assert path.replicas.partition("foo", 0) is ErrorCode.KAFKA_STORAGE_ERROR
+    path.change("foo", leader_epoch=1)
+    assert path.partition("foo").is_leader
+
+
+def test_a_partition_of_a_failed_directory_does_not_begin_anew_in_another_one(
+    tmp_path: Path,
+) -> None:
+    path = DataPath(tmp_path, log_dirs=[f"{tmp_path}/a", f"{tmp_path}/b"])
+    path.create("foo")
+    path.produce("foo", 0, batch(3))
+    log_dir = path.logs.log_dir(path.partition("foo").topic_partition)
+    path.replicas.directory_failed(log_dir, OSError(errno.EIO, "bad disk", log_dir))
+    path.change("foo", leader_epoch=1)
+    assert path.replicas.partition("foo", 0) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_new_leader_epoch_waits_for_no_disk(tmp_path: Path) -> None:

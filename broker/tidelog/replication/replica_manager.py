@@ -162,7 +162,11 @@ class ReplicaManager:
     def _open(
         self, key: TopicPartition, topic_id: bytes, state: PartitionImage, config: LogConfig
     ) -> Partition | None:
-        """Open or create a partition; a directory that fails takes it offline, not the broker."""
+        """Open or create a partition; a directory that fails takes it offline, not the broker.
+
+        Kafka opens an offline one at the next start only; here the next change of its own record
+        does, unless its directory has failed.
+        """
         try:
             log = self._assigned.open(key, topic_id, state, config)
         except (OSError, StorageError, CheckpointError) as error:
