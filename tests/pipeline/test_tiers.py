@@ -85,7 +85,8 @@ def test_most_bytes_are_remote_only_and_read_from_there() -> None:
 def test_what_never_becomes_remote_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "WAIT_SECONDS_MAX", 0.0)
     with tiers.tiered_cluster() as (servers, view):
-        asyncio.run(create_topic(servers, "t", 1, {"segment.bytes": str(SEGMENT_BYTES)}))
+        configs = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1"}  # old events stay
+        asyncio.run(create_topic(servers, "t", 1, configs))
         asyncio.run(replay(servers, "t", events(2_000)))
         with pytest.raises(RuntimeError, match="only 0% of its bytes are in the remote tier alone"):
             view.wait_until_remote("t", SEGMENT_BYTES)
