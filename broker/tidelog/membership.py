@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.auto_topics import AutoTopics
     from tidelog.cluster.controller.controller import Controller
     from tidelog.cluster.metadata.settings import MetadataLogSettings
+    from tidelog.cluster.quorum.core import QuorumCore
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.transactions.transactions import Transactions
@@ -113,6 +114,11 @@ class Membership:
     def connections(self) -> Connections:
         """The connections of the controller's listener."""
         return self._connections
+
+    @property
+    def core(self) -> QuorumCore | None:
+        """The state machine of the quorum, once it has started."""
+        return self._quorum.core if self._quorum is not None and self._quorum.has_started else None
 
     @property
     def dispatcher(self) -> Dispatcher:

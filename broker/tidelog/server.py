@@ -132,6 +132,16 @@ class BrokerServer:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
+    def is_built(self) -> bool:
+        """Whether `parts` are there: they come with the logs, while the broker starts."""
+        return self._parts is not None
+
+    @property
+    def logs(self) -> LogManager | None:
+        """Its logs, once they are loaded."""
+        return self._logs
+
+    @property
     def metadata(self) -> MetadataLog:
         """Its metadata log; only after `start`."""
         assert self._metadata is not None, "start() comes first"
@@ -223,16 +233,28 @@ class BrokerServer:
         await self._membership.listen()
 
     async def _start_on_logs(self, cluster_id: str) -> None:
-        config, runtime, logs, disks = self.config, self.runtime, self._logs, self._disks
+        logs, disks, membership = self._logs, self._disks, self._membership
         assert logs is not None
         assert disks is not None
-        loop = asyncio.get_running_loop()
-        membership = self._membership
+        parts = self._parts = self._build(cluster_id, logs, disks)
+        if logs.future_partitions():
+            self._log_dir_moves()
+        self._follow_images(parts.metadata, parts.replicas)
+        parts.metadata.open()
+        membership.open()
+        await self._join(membership, logs)
+        parts.group_admin.start()
+        self._maintain(logs, disks)
+        self._serve(cluster_id)
+
+    def _build(self, cluster_id: str, logs: LogManager, disks: DiskWatch) -> Parts:
+        """Make the parts that answer clients, and the broker's part in the cluster."""
+        config, runtime, membership = self.config, self.runtime, self._membership
         metadata = self._metadata = self._new_metadata_log(cluster_id)
         replicas = self._replicas = ReplicaManager(
             config.node_id,
             runtime.clock,
-            loop,
+            asyncio.get_running_loop(),
             logs,
             topic_configs(config.given, config.node_id),
             on_disk_failure=disks.failed,
@@ -247,7 +269,7 @@ class BrokerServer:
             timers=runtime.sessions,
             replica_manager=replicas,
         )
-        self._group_admin = GroupAdmin(groups, runtime.work)
+        group_admin = self._group_admin = GroupAdmin(groups, runtime.work)
         controller = self._controller = Controller(
             metadata, config, runtime.rng, runtime.clock, runtime.work.time
         )
@@ -258,7 +280,7 @@ class BrokerServer:
             cluster_id=cluster_id,
             logs=logs,
         )
-        self._transactions = Transactions(
+        transactions = self._transactions = Transactions(
             config=config,
             sessions=runtime.sessions,
             work=runtime.work,
@@ -267,30 +289,42 @@ class BrokerServer:
             end_of_offsets=groups.end_transaction,
             new_channel=membership.new_channel,
         )
-        self._auto_topics = AutoTopics(
+        topics = self._auto_topics = AutoTopics(
             membership.forwarding.create_topics,
             config,
         )
         self._tier = self._remote_tier(cluster_id, replicas)
-        if logs.future_partitions():
-            self._log_dir_moves()
-        self._follow_images(metadata, replicas)
-        metadata.open()
-        membership.open()
-        await self._join(membership, logs)
+        return Parts(
+            config=config,
+            runtime=runtime,
+            metadata=metadata,
+            controller=controller,
+            replicas=replicas,
+            groups=groups,
+            group_admin=group_admin,
+            transactions=transactions,
+            topics=topics,
+            tier=self._tier,
+            volume_bytes=self._volume_bytes,
+            moves=self._log_dir_moves,
+        )
+
+    def _maintain(self, logs: LogManager, disks: DiskWatch) -> None:
         self._maintenance = Maintenance(
             logs=logs,
-            config=config,
-            clock=runtime.clock,
-            work=runtime.work,
-            executor=runtime.executor,
+            config=self.config,
+            clock=self.runtime.clock,
+            work=self.runtime.work,
+            executor=self.runtime.executor,
             on_failure=disks.file_failed,
         )
-        self.handlers = self._handlers(replicas, cluster_id)
-        self._dispatcher = Dispatcher(self.handlers)
-        self._group_admin.start()
         self._maintenance.start()
-        self._metrics = self._metrics_endpoint(replicas)
+
+    def _serve(self, cluster_id: str) -> None:
+        """Answer clients; the broker has joined."""
+        self.handlers = self._handlers(cluster_id)
+        self._dispatcher = Dispatcher(self.handlers)
+        self._metrics = self._metrics_endpoint(self.replicas)
         self._connections.open(self._dispatcher)
 
     def _log_dir_moves(self) -> LogDirMoves:
@@ -364,30 +398,9 @@ class BrokerServer:
         )
         return self._membership.new_metadata_log(settings)
 
-    def _handlers(self, replicas: ReplicaManager, cluster_id: str) -> dict[ApiKey, Handler]:
+    def _handlers(self, cluster_id: str) -> dict[ApiKey, Handler]:
         """Return the handlers of the clients' listener."""
-        membership, controller = self._membership, self._controller
-        assert self._metadata is not None
-        assert controller is not None
-        assert self._groups is not None
-        assert self._group_admin is not None
-        assert self._auto_topics is not None
-        assert self._transactions is not None
-        parts = self._parts = Parts(
-            config=self.config,
-            runtime=self.runtime,
-            metadata=self._metadata,
-            controller=controller,
-            replicas=replicas,
-            groups=self._groups,
-            group_admin=self._group_admin,
-            transactions=self._transactions,
-            topics=self._auto_topics,
-            tier=self._tier,
-            volume_bytes=self._volume_bytes,
-            moves=self._log_dir_moves,
-        )
-        handlers = membership.wrap(client_handlers(parts))
+        handlers = self._membership.wrap(client_handlers(self.parts))
         versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=self.config.node_id)
         return {**handlers, **versions.handlers()}
 

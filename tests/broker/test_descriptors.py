@@ -172,7 +172,7 @@ def test_a_log_that_finds_no_descriptor_is_opened_later(
         server.on_failure = lambda: pytest.fail(str(server.failure))
         await server.start()
         files.part = "/t-1/"
-        await server._controller.create_topics(topic_of("t"))
+        await server.parts.controller.create_topics(topic_of("t"))
         assert server.replicas.partition("t", 1) is ErrorCode.KAFKA_STORAGE_ERROR
         append_to(server, 0)
         await asyncio.sleep(0.1)
@@ -200,7 +200,7 @@ def test_an_append_that_finds_no_descriptor_can_be_repeated(tmp_path: Path) -> N
         )
         server.on_failure = lambda: pytest.fail(str(server.failure))
         await server.start()
-        await server._controller.create_topics(topic_of("t"))
+        await server.parts.controller.create_topics(topic_of("t"))
         append_to(server, 0, 600_000)
         files.part = "/t-0/"
         for _ in range(2):

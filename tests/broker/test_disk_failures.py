@@ -102,7 +102,7 @@ def test_a_leader_with_a_full_disk_ends_and_another_one_leads() -> None:
 
 def fill_disk(node: Any) -> None:
     """No more records fit on this broker's disk, until it starts again."""
-    segment = node.server._replicas.partition("t", 0).log.segments.active
+    segment = node.server.replicas.partition("t", 0).log.segments.active
 
     records = segment.records
 
@@ -131,7 +131,7 @@ def test_an_only_directory_ends_a_lone_broker_and_a_spare_one_does_not(tmp_path:
             response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
         assert response.topics[0].error_code == 0
         assert len(told) == goes
-        states = [server._replicas.partition("t", n) for n in range(len(folders))]
+        states = [server.replicas.partition("t", n) for n in range(len(folders))]
         assert ErrorCode.KAFKA_STORAGE_ERROR in states
         assert goes or len(set(states)) == 2, "the other directory serves"
         await server.kill()
@@ -238,7 +238,7 @@ def test_a_failed_sync_of_a_spare_directory_takes_its_partitions_and_no_others(
             spare = {n for n in range(4) if (folders[1] / f"t-{n}").exists()}
             assert len(spare) == 2
             files.fails_to_sync = lambda path: path.startswith(f"{folders[1]}/t-")
-            await until(lambda: server._logs.directories[1].failure, "a failure")
+            await until(lambda: server.logs.directories[1].failure, "a failure")
             offline = int(ErrorCode.KAFKA_STORAGE_ERROR)
             codes = [offline if n in spare else 0 for n in range(4)]
             await until_codes(client, codes)

@@ -143,12 +143,12 @@ def test_no_value_is_a_bug(listener: str, caplog: pytest.LogCaptureFixture) -> N
                     name="t", num_partitions=1, replication_factor=1
                 )
                 await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 5)
-            server, dispatcher = clients, node.server._dispatcher
+            server, dispatcher = clients, node.server.dispatchers[0]
             if listener == "controllers":
                 voter = node.config.quorum_voters()[0]
                 server = f"{voter.host}:{voter.port}"
-                dispatcher = node.server._membership._parts.dispatcher
-            keys = [key for key in dispatcher._handlers if key not in FORBIDDEN]
+                dispatcher = node.server.dispatchers[1]
+            keys = [key for key in dispatcher.served if key not in FORBIDDEN]
             outcomes = [await outcome(server, *request) for request in requests(keys)]
             assert outcomes.count("answered") > len(outcomes) / 2
             assert all(broker.is_running for broker in cluster.brokers)

@@ -53,7 +53,7 @@ class Brokers:
 
     def segments(self, node: Any | None = None) -> list[RemoteSegment]:
         """What is finished, as a broker knows it."""
-        held = (node or self.leader).server._tier
+        held = (node or self.leader).server.tier
         (name,) = [each.partition for each in held.partitions.values()]
         finished = SegmentState.COPY_SEGMENT_FINISHED
         return [each for each in held.metadata.segments(name) if each.state is finished]
@@ -70,7 +70,7 @@ class Brokers:
         await self.leader.server.healing.healer.look_at_remote(self.partition(self.leader))
 
     def faults(self) -> list[str]:
-        store = self.leader.server._tier.storage
+        store = self.leader.server.tier.storage
         return [fault for each in self.segments() for fault in check_segment(store, each)]
 
     def damaged_offsets(self) -> float:
@@ -242,7 +242,7 @@ def test_local_retention_keeps_what_is_damaged_remotely(
             segment = it.segments()[1]
             flip(it.objects(segment)[".log"])
             log = it.partition(it.leader).log
-            tiered = it.leader.server._tier.partitions[TOPIC, 0]
+            tiered = it.leader.server.tier.partitions[TOPIC, 0]
             tiered.note_damaged(replace(segment, epochs=((99, segment.start_offset),)))
             assert log.kept_from is None, "it is of another branch"
             with monkeypatch.context() as patched:

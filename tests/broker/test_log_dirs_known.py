@@ -208,7 +208,7 @@ def test_a_directory_is_emptied_and_taken_away(tmp_path: Path) -> None:
             await create_topic(node.bootstrap_server, "t", {0: [2]}, {})
             old, new = f"{tmp_path}/broker-2", f"{tmp_path}/new"
             await reconfigured(node, log_dirs=f"{old},{new}", metadata_log_dir=old)
-            logs = node.server._logs
+            logs = node.server.logs
             key = next(iter(dict(logs.items())))
             move = AlterReplicaLogDirsRequest.AlterReplicaLogDir
             names = [move.AlterReplicaLogDirTopic(name="t", partitions=[0])]

@@ -217,7 +217,7 @@ def test_the_remover_finishes_what_the_leader_could_not_delete(tmp_path: Path) -
             it.faults.errors.clear()
             await until(lambda: not it.remote_files("a"))
             for node in it.running():
-                metadata = node.server._tier.metadata
+                metadata = node.server.tier.metadata
                 assert (metadata.unreadable, metadata.illegal) == (0, 0)
 
     run(test)
@@ -343,7 +343,7 @@ def test_metadata_partitions_led_elsewhere_serve_as_well(
             await it.delete("a")
             await until(lambda: not it.remote_files("a"))
             for node in it.running():
-                metadata = node.server._tier.metadata
+                metadata = node.server.tier.metadata
                 assert (metadata.unreadable, metadata.illegal) == (0, 0)
 
     run(test)
@@ -415,7 +415,7 @@ def test_kafkas_own_names_mean_what_we_have(tmp_path: Path) -> None:
             "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
         }
         async with tidelog.Cluster(settings, data_dir=f"{tmp_path}/data") as cluster:
-            tier = cluster.brokers[0].server._tier
+            tier = cluster.brokers[0].server.tier
             assert type(tier.storage).__name__ == "DirectoryStore"
             assert type(tier.metadata).__name__ == "TopicBasedMetadata"
 

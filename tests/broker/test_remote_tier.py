@@ -118,7 +118,7 @@ def test_a_deleted_topic_leaves_nothing_and_its_namesake_is_another(tmp_path: Pa
             assert sorted(call[1] for call in deletes) == sorted(leaders * 2)
             assert it.remote("other") == by_segment(1, 1)
             for node in it.running():
-                metadata = node.server._tier.metadata
+                metadata = node.server.tier.metadata
                 assert (metadata.unreadable, metadata.illegal) == (0, 0)
 
     run(test)

@@ -59,13 +59,11 @@ class Checkers:
         """The logs that are open, by folder."""
         if server is None:
             return
-        manager: Any = server._logs
-        if manager is not None:
-            for log in manager._logs.values():
+        if server.logs is not None:
+            for log in server.logs.loaded():
                 yield log.folder, log
-        metadata: Any = server._metadata
-        if metadata is not None and metadata._log is not None:
-            yield METADATA_FOLDER, metadata._log
+        if server.is_built and server.metadata.is_open:
+            yield METADATA_FOLDER, server.metadata.log
 
     def after_step(self) -> None:
         """Now and then: offsets in order, and never back within one life."""
@@ -157,7 +155,7 @@ class Checkers:
 
     def _image(self) -> Any:
         server: Any = self.machine.server
-        return None if server is None else server._metadata.image
+        return None if server is None else server.metadata.image
 
     def _compare(
         self, before: Before, folder: str, old: RawLog, owner: PartitionHistory | None
@@ -339,14 +337,14 @@ class Checkers:
     def check_quiet(self) -> None:
         """Nobody is connected: nothing waits, and what is kept is bounded."""
         server: Any = self.machine.server
-        replicas = server._groups.topic._replica_manager
+        replicas = server.replicas
         for name in ("fetch", "produce", "delete_records"):
             purgatory = getattr(replicas, f"{name}_purgatory")
             require(not len(purgatory), f"{len(purgatory)} operations wait in the {name} purgatory")
             require(not purgatory._watchers, f"{name} purgatory: {purgatory._watchers}")
-        require(not server._connections.live, f"{len(server._connections.live)} connections live")
-        require(not server._dispatcher._tasks, "handlers still run")
-        sessions = server._dispatcher._handlers[ApiKey.FETCH].__self__.sessions
+        require(not server.connections, f"{len(server.connections)} connections live")
+        require(not server.dispatchers[0].has_running, "handlers still run")
+        sessions = server.handlers[ApiKey.FETCH].__self__.sessions
         require(len(sessions) <= 200, f"{len(sessions)} fetch sessions")
         for folder, log in self._logs(server):
             require(

@@ -36,7 +36,7 @@ async def _play(loop: SimLoop, seed: int) -> None:
         name = rng.choice("AB")
         machine = stage.machines[name]
         server: Any = machine.server
-        logs = [one.log.folder for one in server._replicas._partitions.values()]
+        logs = [one.log.folder for one in server.replicas.partitions()]
         assert any(folder.startswith(MORE) for folder in logs), logs
         keeping = in_lane("test", _keep(machine))
         trouble = machine.disk.trouble

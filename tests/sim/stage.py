@@ -26,6 +26,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.records import Record, build_batch
+from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -209,14 +210,16 @@ class Stage:
     def partition(self, name: str) -> Partition:
         """The replica of a broker that runs."""
         server: Any = self.machines[name].server
-        partition: Partition = server._replicas._partitions[TOPIC, 0]
+        partition: Partition | None = server.replicas.hosted(TopicPartition(TOPIC, 0))
+        assert partition is not None, f"{name} has no replica open"
         return partition
 
     def has_replica(self, name: str) -> bool:
         """Whether a broker runs and has its replica open."""
         server: Any = self.machines[name].server
-        replicas = None if server is None else server._replicas
-        return replicas is not None and (TOPIC, 0) in replicas._partitions
+        if server is None or not server.is_built:
+            return False
+        return server.replicas.hosted(TopicPartition(TOPIC, 0)) is not None
 
     def log_end(self, name: str) -> int:
         """Log end offset, -1 while the broker does not run."""
@@ -255,10 +258,8 @@ class Stage:
         """The broker whose controller is active; None between two."""
         for voter in VOTERS:
             server: Any = self.machines[voter].server
-            membership = None if server is None else server._membership
-            quorum = None if membership is None else membership._quorum
-            core = None if quorum is None else quorum._core
-            if core is not None and core.role is Role.LEADER and server._metadata is not None:
+            core = None if server is None else server.membership.core
+            if core is not None and core.role is Role.LEADER:
                 return server
         return None
 
@@ -277,11 +278,11 @@ class Stage:
     def image(self) -> Any:
         """The metadata as the active controller has it, None without one."""
         controller = self._controller()
-        return None if controller is None else controller._metadata.image
+        return None if controller is None else controller.metadata.image
 
     async def commit(self, record: Message) -> None:
         """Write a decision into the metadata log that the controller has not taken."""
-        done = in_lane("test", self._controller()._metadata.commit([record]))
+        done = in_lane("test", self._controller().metadata.commit([record]))
         await done
 
     def is_fenced(self, name: str) -> bool:

@@ -118,7 +118,7 @@ async def live(loop: SimLoop, sky: str) -> Seen:
             assert len((await copied.fetch(BOTH_OFFSET)).records)
             await asyncio.sleep(PAUSE_S)
         server: Any = stage.machines["A"].server
-        pool = server._tier.pools.reader
+        pool = server.tier.pools.reader
         for task in reading:
             assert task.cancel(), task.result()
         assert log.local_log_start_offset == BOTH_OFFSET

@@ -120,7 +120,7 @@ class Play:
 
     def tier(self, name: str) -> Any:
         server: Any = self.stage.machines[name].server
-        return server._tier
+        return server.tier
 
     def is_quiet(self) -> bool:
         """Whether all that may be copied is, and all that may go locally has gone."""

@@ -62,7 +62,7 @@ async def create_topic(machines: Machines, assignment: list[int]) -> None:
     machine = machines.by_id[assignment[1]]
     server: Any = machine.server
     request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    answer = await in_lane(machine.lane, server._membership.forwarding.create_topics(request))
+    answer = await in_lane(machine.lane, server.membership.forwarding.create_topics(request))
     assert answer.topics[0].error_code == 0, answer
 
 

@@ -11,6 +11,7 @@ import tidelog
 from support.clusters import STEADY, all_know, create_topic, in_thread, librdkafka, until
 from support.flaky_store import NAME, Faults, new_faults
 from tidelog_protocol.records import iter_batches, iter_records
+from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -66,11 +67,11 @@ class TieredCluster:
         return [node for node in self.cluster.brokers if node.is_running]
 
     def tier(self, node_id: int) -> RemoteTier:
-        tier: RemoteTier = self.node(node_id).server._tier
+        tier: RemoteTier = self.node(node_id).server.tier
         return tier
 
     def log(self, node_id: int, topic: str, index: int = 0) -> Log:
-        log: Log = self.node(node_id).server._replicas.partition(topic, index).log
+        log: Log = self.node(node_id).server.replicas.partition(topic, index).log
         return log
 
     def tiered(self, node_id: int, topic: str, index: int = 0) -> TieredPartition:
@@ -78,7 +79,7 @@ class TieredCluster:
 
     def holds(self, node: Any, topic: str, index: int = 0) -> bool:
         """Whether a replica is on this node."""
-        return (topic, index) in node.server._replicas._partitions
+        return node.server.replicas.hosted(TopicPartition(topic, index)) is not None
 
     def leader(self, topic: str, index: int = 0) -> int:
         image = self.running()[0].server.metadata.image

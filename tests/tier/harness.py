@@ -108,7 +108,7 @@ class TieredCluster:
 
     def partition(self, broker: int, topic: str, index: int) -> Any:
         """A replica as its broker has it, None where it has none."""
-        found = self.node(broker).server._replicas.partition(topic, index)
+        found = self.node(broker).server.replicas.partition(topic, index)
         return None if isinstance(found, ErrorCode) else found
 
     def replicas(self, topic: str, index: int) -> list[Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def known(cluster: TieredCluster, broker: int, topic: str) -> list[RemoteSegment]:
     """Remote segments of partition 0 as this broker knows them."""
-    tier = cluster.node(broker).server._tier
+    tier = cluster.node(broker).server.tier
     try:
         return list(tier.metadata.segments(tier.partitions[topic, 0].partition))
     except RemoteStorageNotReady:

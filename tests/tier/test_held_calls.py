@@ -39,7 +39,7 @@ def test_two_brokers_finish_copies_of_the_same_offsets(tmp_path: Path, first: in
             await cluster.expect_leader("a", 0, 0)
             await cluster.produce("a", 0, kv(0, 1, 2))
             await is_held(cluster, COPY, 0)
-            copier = cluster.node(0).server._tier.partitions["a", 0].copier
+            copier = cluster.node(0).server.tier.partitions["a", 0].copier
             assert copier.lag()[1] == 1
             await cluster.lead_by(1, "a")
             assert copier.lag() == (0, 0), "a follower lags behind nobody"

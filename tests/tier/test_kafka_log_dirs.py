@@ -46,7 +46,7 @@ async def move(cluster, broker, topic):
     )
     answer = await admin.ask(cluster.server(broker), request, 2)
     assert answer.results[0].partitions[0].error_code == 0
-    logs = cluster.node(broker).server._logs
+    logs = cluster.node(broker).server.logs
     key = cluster.partition(broker, topic, 0).topic_partition
     await until(lambda: logs.log_dir(key) == target, f"broker {broker} moves {topic}")
     assert await places(cluster, broker, topic) == ([target], [source])

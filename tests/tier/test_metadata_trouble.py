@@ -78,7 +78,7 @@ def test_unreadable_records_and_illegal_transitions_are_passed_over(tmp_path: Pa
             await cluster.expect_earliest_local("a", 0, 3)  # the topic goes on behind them
 
             def metadata() -> Any:
-                return cluster.node(0).server._tier.metadata
+                return cluster.node(0).server.tier.metadata
 
             assert (metadata().unreadable, metadata().illegal) == (4, 4)
             await cluster.node(0).kill()  # no file is written of what was read
@@ -125,7 +125,7 @@ def test_the_leader_of_the_metadata_partition_is_gone(tmp_path: Path) -> None:
             await cluster.produce("a", index, kv(3, 4))
             assert cluster.leader("a", index) == leader
             assert len(await read(cluster, "a", index, 0, 5)) == 5, "what is known is read"
-            tier = cluster.node(leader).server._tier
+            tier = cluster.node(leader).server.tier
             tiered = tier.partitions["a", index]
             await until(lambda: tiered.copier.copying, "a copy is tried")
             assert len(cluster.finished("a", index)) == 2, "it comes to no copy"

@@ -58,7 +58,7 @@ def test_without_metadata_nothing_is_copied_and_nothing_expires(
                 await cluster.create(topic, batches_per_segment=1)
                 await cluster.produce(topic, 0, kv(0, 1, 2))
                 await cluster.expect_earliest_local(topic, 0, 2)
-            tier = cluster.node(0).server._tier
+            tier = cluster.node(0).server.tier
             of_a, is_ready = tier.partitions["a", 0], tier.metadata.is_ready
             with monkeypatch.context() as patch:
                 patch.setattr(
@@ -119,7 +119,7 @@ def test_thread_pools_are_resized_while_they_work(tmp_path: Path) -> None:
                 await cluster.create(topic, batches_per_segment=1)
                 await cluster.produce(topic, 0, kv(0, 1))
             await is_held(cluster, COPY, 0)
-            pools = cluster.node(0).server._tier.pools
+            pools = cluster.node(0).server.tier.pools
             await until(lambda: pools.copier.pending == 1, "the other waits for the thread")
             more: dict[str, Any] = {
                 "remote_log_manager_copier_thread_pool_size": "2",
@@ -152,7 +152,7 @@ def test_quotas_have_their_configured_rates_and_windows(tmp_path: Path) -> None:
             f"{manager}.fetch.quota.window.size.seconds": "3",
         }
         async with Held(tmp_path, brokers=1, settings=settings) as cluster:
-            tier = cluster.node(0).server._tier
+            tier = cluster.node(0).server.tier
             copies, fetches = tier._copy_quota, tier.reads._quota
 
             def set_to() -> list[tuple[int, int, int]]:
@@ -206,7 +206,7 @@ def test_size_of_an_unknown_remote_partition_is_an_error(tmp_path: Path) -> None
             await cluster.create("a", batches_per_segment=1)
             await cluster.produce("a", 0, kv(0, 1, 2))
             await cluster.expect_earliest_local("a", 0, 2)
-            tier = cluster.node(0).server._tier
+            tier = cluster.node(0).server.tier
             known = tier.partitions["a", 0].partition
             each = [segment.size for segment in tier.metadata.segments(known)]
             assert [tier.metadata.size(known, epoch) for epoch in (0, 1)] == [sum(each), 0]

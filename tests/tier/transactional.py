@@ -233,7 +233,7 @@ class World:
     def transaction(self, transactional_id: str) -> Any:
         """As its coordinator has it."""
         for node in self.cluster.cluster.brokers:
-            coordinator = node.server._transactions.coordinator
+            coordinator = node.server.parts.transactions.coordinator
             found = coordinator.find(transactional_id) if coordinator else None
             if isinstance(found, tuple):
                 return found[1]

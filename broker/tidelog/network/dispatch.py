@@ -270,6 +270,16 @@ class Dispatcher:
         self._wrap = wrap
         self._routes.clear()
 
+    @property
+    def served(self) -> list[ApiKey]:
+        """The keys of its handlers."""
+        return list(self._handlers)
+
+    @property
+    def has_running(self) -> bool:
+        """Whether a handler that is a coroutine has not ended."""
+        return bool(self._tasks)
+
     def dispatch(self, peer: Peer, frame: Buffer) -> RequestContext:
         """Handle one request frame.
 

@@ -159,16 +159,15 @@ class Machines:
     def cores(self) -> Iterator[tuple[int, Any]]:
         """The quorum's state machines."""
         for node_id, server in self.servers():
-            membership = server._membership
-            quorum = None if membership is None else membership._quorum
-            if quorum is not None and quorum._core is not None:
-                yield node_id, quorum._core
+            core = server.membership.core
+            if core is not None:
+                yield node_id, core
 
     def partitions(self) -> Iterator[LedPartition]:
         """All replicas on brokers that live."""
         for node_id, server in self.servers():
-            if server._replicas is not None:
-                for partition in server._replicas._partitions.values():
+            if server.is_built:
+                for partition in server.replicas.partitions():
                     yield LedPartition(node_id, partition)
 
     def controller(self) -> int | None:
@@ -180,7 +179,5 @@ class Machines:
 
     def image(self) -> ClusterImage | None:
         """The newest published image."""
-        images = [
-            server._metadata.image for _, server in self.servers() if server._metadata is not None
-        ]
+        images = [server.metadata.image for _, server in self.servers() if server.is_built]
         return max(images, key=lambda image: image.offset, default=None)

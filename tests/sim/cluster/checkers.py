@@ -16,6 +16,7 @@ from sim.cluster.quorum_checkers import QuorumChecker
 from sim.history import Violation, require
 from sim.raw_logs import DATA, RawBatch, read_log
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,17 +99,17 @@ class ClusterCheckers:
         server: Any = machine.server
         if server is None:
             return
-        metadata, membership, replicas = server._metadata, server._membership, server._replicas
-        quorum = None if membership is None else membership._quorum
-        if quorum is not None and quorum._core is not None:
-            self.quorum.look(node_id, quorum._core, metadata)
-        if metadata is not None:  # first: in the same step, its listeners have acted on it
-            self.in_sync.image(metadata)
-        if replicas is not None:
-            changed = self.in_sync.look(node_id, machine.life, replicas._partitions.values())
-            self.look_further(node_id, changed)
-            if self.tier is not None:
-                self.tier.look(changed)
+        if not server.is_built:
+            return
+        core = server.membership.core
+        if core is not None:
+            self.quorum.look(node_id, core, server.metadata)
+        # First: in the same step, its listeners have acted on it.
+        self.in_sync.image(server.metadata)
+        changed = self.in_sync.look(node_id, machine.life, server.replicas.partitions())
+        self.look_further(node_id, changed)
+        if self.tier is not None:
+            self.tier.look(changed)
 
     # -- deaths and starts -------------------------------------------------------------------------
 
@@ -135,12 +136,12 @@ class ClusterCheckers:
             machine = self.machines.by_id[node_id]
             if only not in (None, machine):
                 continue
-            metadata = server._metadata
-            if metadata is not None and metadata._log is not None:
-                self.metadata.compare(machine, METADATA_FOLDER, metadata._log.high_watermark)
-            if server._replicas is None:
+            if not server.is_built:
                 continue
-            for partition in server._replicas._partitions.values():
+            if server.metadata.is_open:
+                high_watermark = server.metadata.log.high_watermark
+                self.metadata.compare(machine, METADATA_FOLDER, high_watermark)
+            for partition in server.replicas.partitions():
                 topic, index = partition.topic_partition
                 key = (partition.topic_id, index)
                 if key in self.is_behind and self.is_behind[key](node_id, partition):
@@ -163,8 +164,8 @@ class ClusterCheckers:
     def _check_epochs(self, machine: Machine) -> None:
         """Every batch has the leader epoch that the log remembers for its offset."""
         server: Any = machine.server
-        logs = [partition.log for partition in server._replicas._partitions.values()]
-        for log in (*logs, server._metadata._log):
+        logs = [partition.log for partition in server.replicas.partitions()]
+        for log in (*logs, server.metadata.log):
             for batch in read_log(machine.disk, log.folder).batches():
                 offset = batch.header.base_offset
                 if offset >= log.log_start_offset:
@@ -184,7 +185,7 @@ class ClusterCheckers:
         controller = self.machines.controller()
         if image is None or controller is None:
             return "there is no active controller"
-        ends = {node: server._metadata.log_end()[1] for node, server in servers.items()}
+        ends = {node: server.metadata.log_end()[1] for node, server in servers.items()}
         if len(ends) < len(self.machines.by_id) or len(set(ends.values())) > 1:
             return f"metadata logs end at {ends}"
         fenced = [n for n in self.machines.by_id if not image.is_alive(n)]
@@ -197,8 +198,8 @@ class ClusterCheckers:
                     return f"{name} is led by {state.leader}, in sync {state.isr}"
                 offsets = {}
                 for node_id in state.replicas:
-                    found = servers[node_id]._replicas._partitions.get(
-                        (topic.name, state.partition)
+                    found = servers[node_id].replicas.hosted(
+                        TopicPartition(topic.name, state.partition)
                     )
                     if found is None:
                         return f"{name} is not on {node_id}"
@@ -229,7 +230,7 @@ class ClusterCheckers:
         """Whoever has come as far knows the same cluster."""
         parts = ("brokers", "broker_configs", "features", "next_producer_id", "topic_configs")
         for node_id, server in self.machines.servers():
-            known = server._metadata.image
+            known = server.metadata.image
             for part in (*parts, "topics") if known.offset == image.offset else ():
                 require(
                     getattr(known, part) == getattr(image, part),

@@ -100,7 +100,7 @@ class MovingWorld(ClusterWorld):
 
     def _moves(self) -> str | None:
         for node_id, server in self.machines.servers():
-            moving = server._logs.future_partitions()
+            moving = server.logs.future_partitions()
             if moving and self.is_quiet:
                 return f"broker {node_id} still moves {moving}"
         return None

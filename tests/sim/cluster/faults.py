@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sim.cluster.copied_disks import COPIED_DISK, copy_disk, draw_copied_disks
 from sim.cluster.file_rot import FILE_ROT
@@ -38,6 +38,7 @@ from tidelog.simulation.disk import NAMES_APART
 from tidelog.simulation.machine import CALM_DISK_S
 from tidelog.simulation.machines import host_of
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
+from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -406,14 +407,14 @@ class ClusterFaults:
             return False
         for node_id, server in servers.items():
             broker = image.brokers.get(node_id)
-            if broker is None or broker.fenced or broker.epoch != server._membership.broker_epoch:
+            if broker is None or broker.fenced or broker.epoch != server.membership.broker_epoch:
                 return False
         for topic in image.topics.values():
             for state in topic.partitions:
                 if sorted(state.isr) != sorted(state.replicas) or state.leader not in servers:
                     return False
-                replicas: Any = servers[state.leader]._replicas
-                leader = replicas._partitions.get((topic.name, state.partition))
+                key = TopicPartition(topic.name, state.partition)
+                leader = servers[state.leader].replicas.hosted(key)
                 if leader is None or not leader.is_leader or leader.pending_change is not None:
                     return False
                 if leader.leader_epoch != state.leader_epoch:

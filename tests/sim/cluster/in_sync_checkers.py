@@ -49,7 +49,7 @@ class PartitionMemory:
 def _fenced_meanwhile(metadata: Any, first: int) -> set[int]:
     """The brokers that the records of the metadata log from `first` on fence: an image may be newer
     by several changes, and such a broker be back in it."""
-    found = metadata._log.read(first, 1 << 20, upper_bound=metadata.image.offset + 1)
+    found = metadata.log.read(first, 1 << 20, upper_bound=metadata.image.offset + 1)
     if not isinstance(found, Records):
         return set(metadata.image.brokers)  # a snapshot has taken their place
     data = memoryview(b"".join(found.parts))

@@ -86,11 +86,10 @@ class MetadataRot:
     def _committed_end(self, machine: Machine) -> int:
         """What this voter has promised to keep, and a majority has; it may not have heard."""
         quorum, server = self.world.checkers.quorum, machine.server
-        metadata: Any = None if server is None else server._metadata
         kept = quorum.kept(machine.config.node_id)
-        if metadata is None or metadata._log is None:
+        if server is None or not server.is_built or not server.metadata.is_open:
             return kept
-        return max(kept, min(quorum.committed_end, metadata._flushed))
+        return max(kept, min(quorum.committed_end, server.metadata.flushed))
 
     async def _moment(self, node_id: int) -> bool:
         """Wait until everybody has the records that count on him: who refuses to start would keep

@@ -49,7 +49,7 @@ class QuorumChecker:
             core.leader_id,
             log.log_end_offset,
             log.high_watermark,
-            metadata._flushed,
+            metadata.flushed,
         )
         if self._looks.get(node_id) == seen:
             return  # most steps change nothing
@@ -64,7 +64,7 @@ class QuorumChecker:
         kept = self._kept.get(node_id, 0)
         if end < kept:
             require(False, f"quorum: {node_id} knew of what was committed up to {kept}, has {end}")
-        self._kept[node_id] = max(kept, min(metadata.high_watermark, metadata._flushed))
+        self._kept[node_id] = max(kept, min(metadata.high_watermark, metadata.flushed))
         if metadata.high_watermark > self.committed_end:
             self._check_majority(node_id, metadata)
         if core.role is Role.LEADER and epoch not in self._leaders:

@@ -372,9 +372,9 @@ class Play:
         def is_between() -> bool:
             active = self.machines.controller()
             server: Any = None if active is None else self.machines.by_id[active].server
-            if server is None or server._metadata._log is None:
+            if server is None or not server.metadata.is_open:
                 return False
-            metadata = server._metadata
+            metadata = server.metadata
             return bool(metadata.is_leader and metadata.log_end()[1] > metadata.high_watermark)
 
         for _ in range(self.rng.randint(1, 2)):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sim.cluster.faults import ClusterFaults
+    from tidelog.assembly import Parts
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.simulation.machine import Machine
@@ -85,28 +86,27 @@ class Stranger:
         server: Any = self.machine.server
         if server is None or not self.machine.is_ready:
             return None
-        is_running = server._membership._parts.lifecycle.state is State.RUNNING
-        return server if is_running and not server._metadata.has_failed else None
+        is_running = server.membership._parts.lifecycle.state is State.RUNNING
+        return server if is_running and not server.metadata.has_failed else None
 
-    def _controller(self) -> Any:
-        """The active controller, as far as one can be seen."""
+    def _controller(self) -> Parts | None:
+        """The parts of the broker with the active controller, as far as one can be seen."""
         for _, server in self.machines.servers():
-            metadata, controller = server._metadata, server._controller
-            if metadata is not None and metadata.is_leader and controller is not None:
-                return controller
+            if server.is_built and server.metadata.is_leader:
+                return server.parts
         return None
 
     def _is_fresh(self) -> bool:
         """Whether the active controller has just had a heartbeat of the broker."""
-        controller, server = self._controller(), self._life()
-        sessions = None if controller is None else controller._sessions
-        if server is None or sessions is None:
+        leading, server = self._controller(), self._life()
+        sessions: Any = None if leading is None else leading.controller._sessions
+        if leading is None or server is None or sessions is None:
             return False
-        registered = controller._log.latest.brokers.get(self.node_id)
+        registered = leading.metadata.latest.brokers.get(self.node_id)
         if registered is None or registered.fenced or registered.in_controlled_shutdown:
             return False
         known = sessions._sessions.get(self.node_id)
-        if known is None or registered.epoch != server._membership.broker_epoch:
+        if known is None or registered.epoch != server.membership.broker_epoch:
             return False
         return bool(known.heard and self.world.loop.time() - known.last_contact < FRESH_S)
 
@@ -138,7 +138,7 @@ class Stranger:
 
     def _registration(self) -> BrokerRegistrationRequest:
         """What a process on a copied disk sends."""
-        directories = self.machine.server._logs.directories  # type: ignore[union-attr]
+        directories = self.machine.server.logs.directories  # type: ignore[union-attr]
         return BrokerRegistrationRequest(
             broker_id=self.node_id,
             cluster_id=self.machines.image().cluster_id,  # type: ignore[union-attr]
@@ -192,7 +192,7 @@ class Stranger:
         if first is None or self.machines.controller() == self.node_id:
             return
         request, machine, life = self._registration(), self.machine, self.machine.life
-        epoch = first._membership.broker_epoch
+        epoch = first.membership.broker_epoch
 
         def look(_delta: MetadataDelta, new: ClusterImage) -> None:
             known = new.brokers.get(self.node_id)
@@ -200,7 +200,7 @@ class Stranger:
                 what = f"broker {self.node_id} acts on the image of another life of it"
                 self.world._failure = self.world._failure or Violation(what)
 
-        first._metadata.subscribe(look)
+        first.metadata.subscribe(look)
         is_replaced = False
         with self.faults.cut_off(self.node_id):
             self.world.loop.pause_lane(machine.lane)
@@ -305,9 +305,7 @@ class Stranger:
             end_s = self.world.loop.time() + self.rng.uniform(0.3, 2.5)
             while self.world.loop.time() < end_s:
                 server: Any = machine.server
-                membership = None if server is None else server._membership
-                quorum = None if membership is None else membership._quorum
-                votes = quorum is not None and quorum._core is not None
+                votes = server is not None and server.membership.core is not None
                 require(not votes, f"node {self.node_id} votes without knowing how it voted")
                 await asyncio.sleep(LOOK_S)
             if path in disk.names:  # else another fault has taken the whole disk

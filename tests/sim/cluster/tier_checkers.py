@@ -17,6 +17,7 @@ from sim.history import require
 from sim.raw_logs import DATA, RawBatch, read_batches, read_log
 from sim.remote_store import PREFIX
 from tidelog_storage.remote.layout import folder_name, object_name
+from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,7 +108,7 @@ class TierCheckers:
         if state is None or not partition.is_leader or state.leader != partition.node_id:
             return False
         server = dict(self.machines.servers())[partition.node_id]
-        tiered = server._tier.partitions.get(key)
+        tiered = server.tier.partitions.get(key)
         return tiered is not None and tiered.copier.copied_offset is not None
 
     def _changed(self, change: Change) -> None:
@@ -257,7 +258,7 @@ class TierCheckers:
         """As `batches`, of the replica on a broker; the local part alone if it is not running."""
         machine = self.machines.by_id[node_id]
         server: Any = machine.server
-        partition = server._replicas._partitions.get((topic, index))
+        partition = server.replicas.hosted(TopicPartition(topic, index))
         if partition is None:
             return read_log(machine.disk, f"{DATA}/{topic}-{index}").batches()
         return self.batches(machine, partition)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sim.raw_logs import RawBatch
+    from tidelog.coordinators.transactions.coordinator import TransactionCoordinator
     from tidelog.replication.partition import Partition
+    from tidelog.server import BrokerServer
     from tidelog.simulation.machine import Machine
 
 OVER = COMPLETE | {TransactionState.EMPTY}
@@ -57,6 +59,11 @@ class LogOfTransactions:
         return min(self.open.values(), default=None)
 
 
+def coordinator_of(server: BrokerServer) -> TransactionCoordinator | None:
+    """The broker's coordinator of transactions, if one is in use."""
+    return server.parts.transactions.coordinator_in_use if server.is_built else None
+
+
 class TransactionCheckers:
     """All of them; `world` has the machines, `world.transactions` the ledger and the topics."""
 
@@ -65,9 +72,9 @@ class TransactionCheckers:
 
     def _replicas(self, topics: set[str]) -> Iterator[tuple[int, Machine, Partition]]:
         for node_id, server in self.world.machines.servers():
-            if server._replicas is None:
+            if not server.is_built:
                 continue
-            for partition in server._replicas._partitions.values():
+            for partition in server.replicas.partitions():
                 if partition.topic_partition.topic in topics:
                     yield node_id, self.world.machines.by_id[node_id], partition
 
@@ -96,10 +103,10 @@ class TransactionCheckers:
         if unready is not None:
             return unready
         for node_id, server in self.world.machines.servers():
-            door = server._transactions
-            if door is None or door._coordinator is None:
+            coordinator = coordinator_of(server)
+            if coordinator is None:
                 continue
-            for shard in door._coordinator.led.shards.values():
+            for shard in coordinator.led.shards.values():
                 if shard.is_loading:
                     return f"{TRANSACTION_STATE_TOPIC}-{shard.index} is loading on {node_id}"
                 for transaction in shard.transactions.values():
@@ -117,8 +124,7 @@ class TransactionCheckers:
 
     def _unstable_group(self) -> str | None:
         for node_id, server in self.world.machines.servers():
-            groups = server._groups
-            for shard in () if groups is None else groups.led.active():
+            for shard in server.parts.groups.led.active() if server.is_built else ():
                 if shard.pending:
                     return f"offsets wait for {shard.pending._producers} on {node_id}"
         return None
@@ -199,11 +205,11 @@ class TransactionCheckers:
     def _check_memory(self) -> None:
         """What a coordinator knows is what its log says."""
         for node_id, server in self.world.machines.servers():
-            door = server._transactions
-            if door is None or door._coordinator is None:
+            coordinator = coordinator_of(server)
+            if coordinator is None:
                 continue
             machine = self.world.machines.by_id[node_id]
-            for shard in door._coordinator.led.active():
+            for shard in coordinator.led.active():
                 folder = f"{DATA}/{TRANSACTION_STATE_TOPIC}-{shard.index}"
                 newest: dict[str, Any] = {}
                 end = 0

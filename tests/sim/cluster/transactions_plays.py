@@ -5,9 +5,10 @@ coordinators of transactions and of the groups whose offsets they commit.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sim.cluster.sequences import LAG_S, LEADERLESS_S_MAX, Play
+from sim.cluster.transactions_checkers import coordinator_of
 from sim.cluster.transactions_habits import has_transactions
 from sim.history import TopicHistory
 from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
@@ -74,10 +75,8 @@ class TransactionPlay(Play):
     def transactions(self) -> Iterator[tuple[int, Transaction]]:
         """All that coordinators know, and where."""
         for node_id, server in self.machines.servers():
-            door: Any = server._transactions
-            if door is None or door._coordinator is None:
-                continue
-            for shard in door._coordinator.led.active():
+            coordinator = coordinator_of(server)
+            for shard in () if coordinator is None else coordinator.led.active():
                 for transaction in shard.transactions.values():
                     yield node_id, transaction
 
@@ -183,8 +182,8 @@ class TransactionPlay(Play):
                 found[:] = [
                     node_id
                     for node_id, server in self.machines.servers()
-                    if server._groups is not None
-                    and any(shard.pending for shard in server._groups.led.active())
+                    if server.is_built
+                    and any(shard.pending for shard in server.parts.groups.led.active())
                 ]
                 return bool(found)
 

@@ -204,15 +204,19 @@ class StepWorld:
     def transaction(self) -> Transaction | None:
         """As its coordinator has it."""
         door = self._door()
-        if door is None or door._coordinator is None:
+        if door is None or door.coordinator_in_use is None:
             return None
-        shard = door._coordinator.led.shards.get(self._partition_of_id())
+        shard = door.coordinator_in_use.led.shards.get(self._partition_of_id())
         return None if shard is None else shard.transactions.get(self.transactional_id)
 
     def _door(self) -> Any:
         node_id = self._leader_of(TRANSACTION_STATE_TOPIC, self._partition_of_id())
         return next(
-            (server._transactions for node, server in self.machines.servers() if node == node_id),
+            (
+                server.parts.transactions
+                for node, server in self.machines.servers()
+                if node == node_id and server.is_built
+            ),
             None,
         )
 
@@ -423,10 +427,10 @@ class StepWorld:
 
 def _is_asking(door: Any) -> bool:
     """Whether requests for markers have been sent, and not been answered."""
-    if door is None or door._colleagues is None or door._coordinator is None:
+    if door is None or door._colleagues is None or door.coordinator_in_use is None:
         return False
     links = [channel._link for channel in door._colleagues._channels._channels.values()]
-    return bool(door._coordinator._markers._requests) and any(
+    return bool(door.coordinator_in_use._markers._requests) and any(
         link is not None and link._waiting for link in links
     )
 

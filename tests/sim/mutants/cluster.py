@@ -213,7 +213,7 @@ def metadata_before_fsync(patch: Patch) -> None:
     """What a voter has fetched counts before it is on disk."""
 
     async def flush(self: MetadataLog) -> int:
-        end = self._flushed = self.log.log_end_offset
+        end = self.flushed = self.log.log_end_offset
         self._durable.advance(end)
         return end
 

@@ -129,7 +129,7 @@ class MetadataLog:
         self._watching: list[tuple[int, asyncio.Future[None]]] = []  # for images
         self._pending: deque[ClusterImage] = deque()
         self._failed: BaseException | None = None
-        self._flushed = 0  # all records below are on disk; the recovery point may be lower
+        self.flushed = 0  # all records below are on disk; the recovery point may be lower
         self._cuts = 0  # number of truncations: a flush begun before one does not count
         self._transaction: list[Message] | None = None  # records of a transaction being replayed
         self._publishing = False
@@ -138,6 +138,11 @@ class MetadataLog:
         """Called after each append of this node's own: to be flushed and sent to the others."""
         self.image = ClusterImage(cluster_id=settings.cluster_id)
         self.latest = self.image
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `log` is there."""
+        return self._log is not None
 
     @property
     def log(self) -> Log:
@@ -327,8 +332,8 @@ class MetadataLog:
             raise error
         if cut < self.log.log_end_offset:
             self._cuts += 1
-            self._flushed = min(self._flushed, cut)
-            self._durable.lower(self._flushed)
+            self.flushed = min(self.flushed, cut)
+            self._durable.lower(self.flushed)
         self.log.truncate_to(cut, self._clock.wall_ms())
 
     async def flush(self) -> int:
@@ -339,10 +344,10 @@ class MetadataLog:
         except Exception as error:
             self.fail(error)
             raise
-        if cuts == self._cuts and end > self._flushed and not self.has_failed:
-            self._flushed = end
+        if cuts == self._cuts and end > self.flushed and not self.has_failed:
+            self.flushed = end
             self._durable.advance(end)
-        return self._flushed
+        return self.flushed
 
     def read(self, offset: int) -> ReadOutcome:
         """Read batches for a follower at `offset`, committed or not."""
@@ -372,7 +377,7 @@ class MetadataLog:
         self._cuts += 1
         self._durable.lower(0)
         self._snapshotter.install(snapshot, data, self.log)
-        self._flushed = end_offset
+        self.flushed = end_offset
         self._durable.advance(end_offset)
         self._transaction = None
         self.log.set_high_watermark(end_offset)
@@ -400,7 +405,7 @@ class MetadataLog:
                 return
         self._publish(image)
         # Half a transaction is in no image.
-        if self._transaction is None and self.image.offset < self._flushed:
+        if self._transaction is None and self.image.offset < self.flushed:
             self._snapshotter.maybe_take(self.log, self.image, lambda: self.has_failed)
         while self._waiting and self._waiting[0][0] <= offset:
             _resolve(self._waiting.popleft()[1])

@@ -87,6 +87,11 @@ class Quorum:
         fetches look again."""
 
     @property
+    def has_started(self) -> bool:
+        """Whether it takes part in the quorum, or did."""
+        return self._core is not None
+
+    @property
     def core(self) -> QuorumCore:
         """The state machine; only after `start`."""
         assert self._core is not None, "start() comes first"
