@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
+import re
 import time
 
 import pytest
@@ -13,29 +15,38 @@ from tidelog import TidelogError
 from tidelog.simulation import Simulation, SimulationBrokenError, SimulationFailedError, run
 from tidelog.simulation import search as module
 from tidelog.simulation.application import Plan, play
-from tidelog.simulation.search import in_fork, options_of, plan_of
+from tidelog.simulation.search import in_fork, options_of, plan_of, search
 
 BUG = {"brokers": 1, "faults": {"kill-process": 30}, "fault_s": 3}
 
 
-def test_a_planted_bug_is_found_and_replayed_in_a_new_process() -> None:
-    """This process has a random hash seed: `run` starts another one for each search."""
+def test_a_planted_bug_is_found_and_shrunk() -> None:
+    options = options_of(seeds=20, **BUG)
     with pytest.raises(SimulationFailedError) as found:
-        run(commits_too_early, seeds=20, **BUG)
-    report = str(found.value)
-    assert f"the simulation fails at seed {found.value.seed} (" in report
-    assert "AssertionError: lost: " in report
-    assert f"faults that show it: {len(found.value.faults)} of " in report
-    assert "kill shipping for" in report
-    assert "differed" not in report
-    assert len(found.value.faults) == 1
-    with pytest.raises(SimulationFailedError) as again:
-        run(commits_too_early, seeds=[found.value.seed], only_faults=found.value.faults, **BUG)
-    assert _trace(again.value) == _trace(found.value)
+        search(commits_too_early, options, lambda seed, faults: f"REPLAY {seed} {faults}")
+    error = found.value
+    lines = str(error).splitlines()
+    assert lines[0].startswith(f"the simulation fails at seed {error.seed} (")
+    assert lines[0].endswith("AssertionError: lost: 1")
+    assert len(error.faults) == 1
+    assert lines[1].startswith("faults that show it: 1 of ")
+    assert "kill shipping for" in lines[2]
+    assert re.fullmatch("trace [0-9a-f]{32}", lines[-2]), "a second run is the same"
+    assert lines[-1] == f"replay: REPLAY {error.seed} {error.faults}"
+    again = plan_of(error.seed, options._replace(only_faults=error.faults))
+    assert play(commits_too_early, again).failure == "AssertionError: lost: 1"
+    assert pickle.loads(pickle.dumps(error)).faults == error.faults
 
 
-def _trace(error: SimulationFailedError) -> str:
-    return next(line for line in str(error).splitlines() if line.startswith("trace "))
+def test_a_run_that_differs_from_the_first_is_reported_as_such() -> None:
+    real_pid = os.getpid  # each run is a fork
+
+    async def app(simulation: Simulation) -> None:
+        simulation.tell(f"process {real_pid()}")
+        raise AssertionError("no")
+
+    with pytest.raises(SimulationFailedError, match="a second run of the same seed differed"):
+        search(app, options_of(seeds=2, brokers=1, faults=False), lambda *_: "")
 
 
 def test_a_seed_is_the_same_run_alone_and_after_others() -> None:
@@ -47,7 +58,7 @@ def test_a_seed_is_the_same_run_alone_and_after_others() -> None:
 
 
 def test_what_a_new_process_cannot_import_is_refused() -> None:
-    with pytest.raises(TidelogError, match="make it a function of a module"):
+    with pytest.raises(TidelogError, match=r"put it into a module on sys\.path"):
         run(lambda simulation: sends(simulation))
 
 

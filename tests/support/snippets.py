@@ -28,7 +28,7 @@ class Snippet(NamedTuple):
 
     @property
     def is_test(self) -> bool:
-        return "\ndef test_" in self.text
+        return re.search(r"^(async )?def test_", self.text, re.MULTILINE) is not None
 
 
 def snippets() -> Iterator[Snippet]:

@@ -20,6 +20,7 @@ import time
 import traceback
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tidelog.config.broker import BrokerConfig
@@ -130,16 +131,16 @@ def run(app: App, **options: Any) -> Searched:
     checked = options_of(**options)
     if not sys.flags.hash_randomization:
         return search(app, checked, functools.partial(_replay_of_run, app, checked))
+    context = multiprocessing.get_context("spawn")
     try:
         pickle.dumps(app)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        with _hash_seed(), ProcessPoolExecutor(1, mp_context=context) as pool:
+            return pool.submit(run, app, **options).result()
+    except (pickle.PicklingError, AttributeError, TypeError, BrokenProcessPool) as error:
         raise TidelogError(
             "the simulation starts a new process with PYTHONHASHSEED=0, which cannot import"
-            f" {app!r}: make it a function of a module, or set PYTHONHASHSEED=0 yourself"
+            f" {app!r}: put it into a module on sys.path, or set PYTHONHASHSEED=0 yourself"
         ) from error
-    context = multiprocessing.get_context("spawn")
-    with _hash_seed(), ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(run, app, **options).result()
 
 
 @contextlib.contextmanager
@@ -155,15 +156,14 @@ def _hash_seed() -> Iterator[None]:
 
 
 def _replay_of_run(app: App, options: Options, seed: int, faults: tuple[int, ...]) -> str:
-    name = getattr(app, "__name__", repr(app))
+    function = app.func if isinstance(app, functools.partial) else app
+    name = getattr(function, "__name__", type(function).__name__)
     rest = f"brokers={options.brokers}, seeds=[{seed}], only_faults={list(faults)}"
     return f"tidelog.simulation.run({name}, {rest}, ...)"
 
 
 def search(app: App, options: Options, replay: Callable[[int, tuple[int, ...]], str]) -> Searched:
-    """Run the seeds in this process, whose hash seed is 0. `replay` says how a failure is seen
-    again."""
-    assert not sys.flags.hash_randomization, "the order of sets would differ from run to run"
+    """Run the seeds in forks of this process. `replay` says how a failure is seen again."""
     import_first()
     started = time.monotonic()
     virtual_s = 0.0
