@@ -36,6 +36,7 @@ SETTINGS = {
     "group.min.session.timeout.ms": "500",
     "offsets.topic.num.partitions": "3",
 }
+HOUR_MS = 3_600_000
 A_CALL = 30  # records of one call, over all partitions
 BEFORE, AFTER = 5, 10  # calls acknowledged before the leader dies, and after that
 
@@ -190,3 +191,62 @@ def test_a_leader_dies_while_a_group_of_three_reads(
     for member in MEMBERS:
         client.call("leave", member=member)
     assert committed.look() == ends
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "java"], indirect=True)
+def test_a_day_passes_for_three_brokers_while_clients_stay_connected(
+    client: Client, cluster: tidelog.RunningCluster, fresh: Callable[[str], str]
+) -> None:
+    topic, kept, group, transaction = map(fresh, ("day", "kept", "group", "transaction"))
+    cluster.create_topic(topic, PARTITIONS, config={"retention.ms": 24 * HOUR_MS})
+    cluster.create_topic(kept, config={"retention.ms": -1})
+    for member in MEMBERS:
+        client.call("join", member=member, group=group, topic=topic, session_timeout_ms=45_000)
+
+    def generation() -> int:
+        return cluster.state().group(group).generation
+
+    def shares() -> list[int]:
+        return [len(client.call("assignment", member=one)["partitions"]) for one in MEMBERS]
+
+    def produce_and_read(count: int) -> None:
+        options = {"codec": "none", "acks": "all", "idempotent": True}
+        client.call("produce", topic=topic, records=numbered(A_CALL), **options)
+        eventually(lambda: len(consumed(client)), count.__eq__, 60)
+
+    eventually(shares, [2, 2, 2].__eq__, 60)
+    produce_and_read(A_CALL)
+    client.call("txn_open", producer="p", transactional_id=transaction, timeout_ms=50_000)
+    client.call("txn_send", producer="p", topic=kept, records=numbered(1), begin=True)
+    before = generation()
+
+    cluster.clock.advance(hours=25)
+    at = {"topic": topic, "partition": 0, "at": "earliest"}
+    eventually(lambda: client.call("offsets", **at)["offset"], (A_CALL // PARTITIONS).__eq__, 60)
+    produce_and_read(2 * A_CALL)
+    assert (generation(), shares()) == (before, [2, 2, 2])
+    client.call("txn_end", producer="p", commit=True)
+    state = cluster.state()
+    assert all(len(one.isr) == 3 for one in state.topic(topic).partitions)
+
+    client.call("txn_send", producer="p", topic=kept, records=numbered(1), begin=True)
+    cluster.clock.advance(hours=1, expire_sessions=True)
+    with pytest.raises(WorkerError):
+        client.call("txn_end", producer="p", commit=True)
+    eventually(lambda: generation() > before, bool, 60)
+    eventually(shares, [2, 2, 2].__eq__, 60)
+    for member in MEMBERS:
+        client.call("leave", member=member)
+    client.call("txn_close", producer="p")
+    read = client.call("consume", topic=kept, partition=0, count=1, committed=True, **{"from": 0})
+    assert len(read["records"]) == 1
+    cluster.clock.reset()
+
+
+def numbered(count: int) -> list[dict[str, Any]]:
+    """Records over as many partitions as there are."""
+    plain = {"key": None, "headers": []}
+    return [
+        plain | {"value": encoded(b"%d" % number), "partition": number % min(count, PARTITIONS)}
+        for number in range(count)
+    ]
