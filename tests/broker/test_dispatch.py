@@ -65,6 +65,22 @@ def test_errors_of_handlers_are_theirs() -> None:
         Dispatcher({ApiKey.HEARTBEAT: handler}).dispatch(RecordingPeer(), frame())
 
 
+def test_an_encoded_body_answers_a_request_that_was_parked_when_handlers_changed() -> None:
+    """A parked Fetch lost its connection: its body was encoded as if it were a message."""
+    parked: list[RequestContext] = []
+
+    def handler(context: RequestContext, request: Any) -> Any:
+        parked.append(context)
+        return context.defer()
+
+    dispatcher = Dispatcher({ApiKey.HEARTBEAT: handler})
+    dispatcher.dispatch(RecordingPeer(), frame(4))
+    dispatcher.intercept(lambda key, handler: handler)
+    body = API[ApiKey.HEARTBEAT].response_codec(4).encode_parts(answered(7))
+    _, response = response_of(REQUEST, 4, b"".join(dispatcher.encode(parked[0], body))[4:])
+    assert response.throttle_time_ms == 7
+
+
 def test_coroutines_are_named_owned_tasks() -> None:
     async def test() -> None:
         names = []

@@ -11,6 +11,7 @@ import asyncio
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.metadata.image import is_of_the_brokers
 from tidelog.control.calls import Call, Nothing
 from tidelog.control.errors import MISSING, REFUSED, UNANSWERED, ControlError
 from tidelog_storage.remote.api import RemoteStorageError
@@ -110,7 +111,7 @@ def _replicas(control: BrokerControl, args: Chosen) -> list[Partition]:
         for replica in server.replicas.partitions()
         if (
             replica.topic_partition.topic == args.topic
-            or (topic is None and not replica.is_internal)
+            or (topic is None and not is_of_the_brokers(replica.topic_partition.topic))
         )
         and args.partition in (None, replica.topic_partition.partition)
     ]

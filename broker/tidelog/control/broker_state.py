@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.metadata.image import is_of_the_brokers
 from tidelog.control.state import (
     BrokerPart,
     CommittedOffset,
@@ -87,7 +88,7 @@ def read(server: BrokerServer, args: ReadState) -> BrokerPart:
 def _chosen(image: ClusterImage, args: ReadState) -> Iterable[str]:
     if args.topics is not None:
         return (name for name in args.topics if name in image.topics)
-    return (name for name, topic in image.topics.items() if args.internal or not topic.is_internal)
+    return (name for name in image.topics if args.internal or not is_of_the_brokers(name))
 
 
 def _topic(image: ClusterImage, topic: TopicImage) -> TopicState:

@@ -154,10 +154,18 @@ class Tier:
 
 
 class View:
-    """What a cluster looks like now."""
+    """A cluster as a whole."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
+
+    async def reset(self) -> None:
+        """Give the cluster back as new, for isolation between tests.
+
+        Faults and changes of the clock end, transactions are aborted, and transactional ids, groups
+        and topics are deleted. Brokers that are stopped stay stopped.
+        """
+        await self._ask("cluster.reset", {})
 
     async def state(
         self, *, topics: Sequence[str] | None = None, internal: bool = False

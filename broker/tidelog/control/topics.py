@@ -49,6 +49,14 @@ class OldTopic:
 
 
 @dataclass(frozen=True)
+class OldTopics:
+    """Topics to delete in one request."""
+
+    names: tuple[str, ...]
+    missing_ok: bool
+
+
+@dataclass(frozen=True)
 class NamedTopic:
     """A topic by its name."""
 
@@ -72,7 +80,8 @@ async def _create(control: ClusterControl, args: NewTopic) -> Nothing:
 
 async def _delete(control: ClusterControl, args: OldTopic) -> Nothing:
     """Delete a topic, and wait until no running broker knows it."""
-    await control.first().ask("broker.delete_topic", asdict(args))
+    asked = {"names": (args.name,), "missing_ok": args.missing_ok}
+    await control.first().ask("broker.delete_topics", asked)
     await _until_all(control, args.name, lambda known: not known.is_known, "is still known")
     return Nothing()
 
@@ -117,17 +126,16 @@ def _text(value: str | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def _delete_here(control: BrokerControl, args: OldTopic) -> Nothing:
-    """Ask the controller to delete a topic."""
+async def _delete_here(control: BrokerControl, args: OldTopics) -> Nothing:
+    """Ask the controller to delete topics."""
     from tidelog.control.requests import check, perform_request  # noqa: PLC0415
     from tidelog_protocol.messages.admin import DeleteTopicsRequest  # noqa: PLC0415
 
-    topic = DeleteTopicsRequest.DeleteTopicState(name=args.name)
-    request = DeleteTopicsRequest(topics=[topic], timeout_ms=REQUEST_MS_MAX)
-    (result,) = (await perform_request(control.server, request)).responses
-    if args.missing_ok and result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return Nothing()
-    check(result.error_code, result.error_message, _FIELDS)
+    topics = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in args.names]
+    request = DeleteTopicsRequest(topics=topics, timeout_ms=REQUEST_MS_MAX)
+    for result in (await perform_request(control.server, request)).responses:
+        if not args.missing_ok or result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            check(result.error_code, result.error_message, _FIELDS)
     return Nothing()
 
 
@@ -149,6 +157,6 @@ CALLS = (
     Call("topics.create", "cluster", NewTopic, Nothing, _create),
     Call("topics.delete", "cluster", OldTopic, Nothing, _delete),
     Call("broker.create_topic", "broker", NewTopic, Nothing, _create_here),
-    Call("broker.delete_topic", "broker", OldTopic, Nothing, _delete_here),
+    Call("broker.delete_topics", "broker", OldTopics, Nothing, _delete_here),
     Call("broker.knows_topic", "broker", NamedTopic, Known, _knows),
 )

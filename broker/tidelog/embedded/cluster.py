@@ -343,6 +343,12 @@ class Cluster:
 
         return Tier(self.ask)
 
+    async def reset(self) -> None:
+        """Give the cluster back as new, as `View.reset`: without topics, groups and faults."""
+        from tidelog.control.handles import View
+
+        await View(self.ask).reset()
+
     async def state(
         self, *, topics: Sequence[str] | None = None, internal: bool = False
     ) -> ClusterState:

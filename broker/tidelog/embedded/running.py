@@ -315,6 +315,12 @@ class RunningCluster:
 
         return Tier(self.ask)
 
+    def reset(self) -> None:
+        """Give the cluster back as new, as `View.reset`: without topics, groups and faults."""
+        from tidelog.control.blocking import View
+
+        View(self.ask).reset()
+
     def state(self, *, topics: Sequence[str] | None = None, internal: bool = False) -> ClusterState:
         """Return the state of topics, groups, transactions and running brokers, as
         `View.state`."""

@@ -34,10 +34,8 @@ from tidelog.awaiting import drive
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import (
-    RequestHeader,
     decode_client_id,
     framed,
-    response_frame,
     response_head,
 )
 
@@ -318,15 +316,13 @@ class Dispatcher:
         """Encode the response frame of a parked request."""
         if response is None:
             return ()
-        route = self._routes.get(context.api_key << 16 | context.api_version)
-        if route is not None:
-            if response.__class__ is not list:
-                response = route.encode(response)
-            return framed(route.response_head, context.correlation_id, response)
-        header = RequestHeader(
-            context.api_key, context.api_version, context.correlation_id, context.client_id
-        )
-        return response_frame(API[context.api_key], header, response)
+        key, version = context.api_key, context.api_version
+        # Routes are dropped when handlers change, also while a request is parked.
+        route = self._routes.get(key << 16 | version) or self._route(key, version)
+        assert route is not None, "a request that was served has one"
+        if response.__class__ is not list:
+            response = route.encode(response)
+        return framed(route.response_head, context.correlation_id, response)
 
     def _route(self, api_key: int, api_version: int) -> Route | None:
         """Find and cache the route of a version; None for an unknown version of ApiVersions."""

@@ -179,6 +179,11 @@ class ClusterImage(NamedTuple):
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
 
+def is_of_the_brokers(name: str) -> bool:
+    """Topics that brokers create for themselves: Kafka's internal ones, and the remote tier's."""
+    return is_internal_topic(name) or name == REMOTE_LOG_METADATA_TOPIC
+
+
 def is_internal_topic(name: str) -> bool:
     """Kafka's own topics: offsets, transaction state, share group state."""
     return name in INTERNAL_TOPICS

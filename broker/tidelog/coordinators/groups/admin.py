@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.awaiting import drive
+from tidelog.awaiting import all_of, drive
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -190,6 +190,18 @@ class GroupAdmin:
             return ErrorCode.NON_EMPTY_GROUP
         changes = shard.forget_group(group_id)
         return await self._coordinator.remove(shard, group, changes)
+
+    async def delete_all(self) -> list[ErrorCode]:
+        """Delete all groups here, with members or not."""
+        found = [
+            (shard, group)
+            for shard in self._coordinator.led.active()
+            for group in shard.groups.values()
+        ]
+        remove = self._coordinator.remove
+        return await all_of(
+            remove(shard, one, shard.forget_group(one.group_id)) for shard, one in found
+        )
 
     # ---- expiry ------------------------------------------------------------------------------
 

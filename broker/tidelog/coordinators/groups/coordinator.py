@@ -401,10 +401,10 @@ class GroupCoordinator:
     async def remove(
         self, shard: GroupShard, group: Group, changes: Sequence[OffsetChange]
     ) -> ErrorCode:
-        """Delete an empty group with these tombstones of its offsets."""
+        """Delete a group with these tombstones of its offsets. Members that are left get
+        UNKNOWN_MEMBER_ID."""
         from tidelog.coordinators.groups.records import group_tombstone, offset_record
 
-        assert group.is_empty
         records = [offset_record(change) for change in changes]
         records.append(group_tombstone(group.group_id))
         del shard.groups[group.group_id]

@@ -300,6 +300,14 @@ class TransactionCoordinator:
                     logger.info("transaction %s timed out", transaction.transactional_id)
                     drive(self._abort(transaction, target), _log_failure)
 
+    def abort_open(self) -> None:
+        """Abort all open transactions, as if they had exceeded their timeouts."""
+        for shard in self.led.active():
+            for transaction in list(shard.transactions.values()):
+                target = decisions.fence(transaction)
+                if target is not None:
+                    drive(self._abort(transaction, target), _log_failure)
+
     async def _abort(self, transaction: Transaction, fence: TransactionValue) -> ErrorCode:
         """Abort a fenced transaction, which only the coordinator may end."""
         # The cluster's own level of the feature counts, not the client's.
@@ -311,7 +319,10 @@ class TransactionCoordinator:
 
     def expire(self) -> None:
         """Expire ids that were not used for transactional.id.expiration.ms."""
-        oldest_ms = self._clock.wall_ms() - self.config.transactional_id_expiration_ms
+        self.forget_until(self._clock.wall_ms() - self.config.transactional_id_expiration_ms)
+
+    def forget_until(self, oldest_ms: int) -> None:
+        """Forget the ids without an open transaction that were not used since then."""
         for shard in self.led.active():
             idle = [each for each in shard.transactions.values() if each.is_idle_since(oldest_ms)]
             for start in range(0, len(idle), TOMBSTONES_MAX):
