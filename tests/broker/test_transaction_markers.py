@@ -43,7 +43,7 @@ def marked(tmp_path: Path, answers: list[dict[TopicPartition, ErrorCode]]) -> tu
         is_commit=True,
         transaction_version=1,
         left={FOO, BAR},
-        on_done=lambda: asked.append("done"),
+        on_done=lambda _: asked.append("done"),
     )
     sender.send(marking)
     timers.advance_ms(1000)

@@ -135,7 +135,8 @@ class TransactionCoordinator:
         shard.is_loading = False
         for transaction in shard.transactions.values():
             if transaction.value.state in PREPARED:
-                self._mark(shard, transaction, transaction.prepare_complete(self._clock.wall_ms()))
+                target = transaction.prepare_complete(self._clock.wall_ms())
+                drive(self._complete(shard, transaction, target))
 
     def resigned(self, shard: TransactionShard) -> None:
         """Stop sending markers: the new coordinator sends them."""
@@ -269,7 +270,7 @@ class TransactionCoordinator:
         decision: TransactionValue,
         ending: Ending,
     ) -> ErrorCode | ProducerIdAndEpoch:
-        """Write the end of a transaction, and begin to send its markers."""
+        """Write the end of a transaction; answer, then complete it."""
         error = await self._settle(shard, transaction, decision)
         if error is not ErrorCode.NONE:
             transaction.has_failed_fence = not (ending.is_from_client or ending.has_bump)
@@ -280,7 +281,7 @@ class TransactionCoordinator:
         if isinstance(target, ErrorCode):
             return target
         await answer_early(_producer_of(target) if ending.has_bump else ErrorCode.NONE)
-        self._mark(shard, transaction, target)
+        await self._complete(shard, transaction, target)
         return ErrorCode.NONE
 
     # ---- timeouts and expiry ------------------------------------------------------------------
@@ -347,26 +348,26 @@ class TransactionCoordinator:
 
     # ---- markers -----------------------------------------------------------------------------
 
-    def _mark(
+    async def _complete(
         self, shard: TransactionShard, transaction: Transaction, target: TransactionValue
     ) -> None:
         """Send the markers, then write that the transaction is complete."""
         value = transaction.value
-        self._markers.send(
-            Marking(
-                shard,
-                value.producer_id,
-                value.producer_epoch,
-                is_commit=value.state is TransactionState.PREPARE_COMMIT,
-                transaction_version=value.client_version,
-                left=set(value.partitions),
-                on_done=lambda: drive(self._finish(shard, transaction, target)),
-            )
-        )
 
-    async def _finish(
-        self, shard: TransactionShard, transaction: Transaction, target: TransactionValue
-    ) -> None:
+        def begin(on_done: Callable[[None], None]) -> None:
+            self._markers.send(
+                Marking(
+                    shard,
+                    value.producer_id,
+                    value.producer_epoch,
+                    is_commit=value.state is TransactionState.PREPARE_COMMIT,
+                    transaction_version=value.client_version,
+                    left=set(value.partitions),
+                    on_done=on_done,
+                )
+            )
+
+        await answer_of(begin)
         while self.led.holds(shard):
             error = await self._append(shard, [record(transaction.transactional_id, target)])
             if error is ErrorCode.NONE:

@@ -77,7 +77,7 @@ class Marking:
     is_commit: bool
     transaction_version: int
     left: set[TopicPartition]
-    on_done: Callable[[], None]
+    on_done: Callable[[None], None]
     is_over: bool = False
 
     def marker(self, partitions: Iterable[TopicPartition]) -> Marker:
@@ -162,7 +162,7 @@ class MarkerSender:
         """Call the coordinator if no partition is left."""
         if not marking.is_over and not marking.left:
             self._end(marking)
-            marking.on_done()
+            marking.on_done(None)
         return marking.is_over
 
     # -- to the leaders --------------------------------------------------------------------------
