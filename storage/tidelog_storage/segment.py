@@ -138,6 +138,11 @@ class Segment:
         return f"{self.folder}/{file_name(self.base_offset, suffix)}"
 
     @property
+    def has_open_file(self) -> bool:
+        """Whether its records file is open: `records` opens it, `release` closes it."""
+        return self._records is not None
+
+    @property
     def records(self) -> File:
         """The records file, opened when first needed."""
         records = self._records

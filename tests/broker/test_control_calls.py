@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -132,8 +133,7 @@ def test_blocking_calls_of_several_threads() -> None:
         with pytest.raises(ControlError) as wrong:
             cluster.ask("brokers.stop", {"broker": "1"})
         assert (wrong.value.field, wrong.value.message) == ("broker", "must be an integer, not '1'")
-        assert cluster._process is not None
-        cluster._process.kill()
+        os.kill(cluster.pid, signal.SIGKILL)
         with pytest.raises(ControlError, match=r"ended during brokers\.describe"):
             cluster.ask("brokers.describe", {})
         cluster.kill()

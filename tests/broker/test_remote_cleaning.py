@@ -27,7 +27,7 @@ async def test_unused_memory_is_freed() -> None:
     world.reads.sources._buffers.give(bytearray(1000))
     await asyncio.sleep(90)
     assert len(world.chunks) == world.chunks.weight == 0
-    assert not world.reads.sources._buffers._free
+    assert not world.reads.sources._buffers.free
 
 
 @pytest.mark.parametrize("near", [False, True])

@@ -24,7 +24,7 @@ def test_a_copied_directory_does_not_start_and_the_killed_one_does(tmp_path: Pat
     async def test() -> None:
         async with tidelog.Cluster(SETTINGS, brokers=3, data_dir=tmp_path) as cluster:
             broker: Any = await cluster.add_broker()
-            epoch = broker.server._broker_epoch
+            epoch = broker.server.membership.broker_epoch
             copy = tmp_path / "copy"
             shutil.copytree(tmp_path / "broker-4", copy)
             second = BrokerServer(
@@ -41,9 +41,9 @@ def test_a_copied_directory_does_not_start_and_the_killed_one_does(tmp_path: Pat
             with pytest.raises(StartError, match="another process runs as broker 4"):
                 await second.start()
             assert broker.is_running
-            assert broker.server._broker_epoch == epoch
+            assert broker.server.membership.broker_epoch == epoch
             await broker.kill()
             await broker.start()  # its session goes on: the lock says that its process has ended
-            assert broker.server._broker_epoch > epoch
+            assert broker.server.membership.broker_epoch > epoch
 
     run(test)

@@ -56,7 +56,7 @@ def test_a_whole_log_has_no_holes_and_stays_closed(files: SimFiles) -> None:
     build(files)
     log = reopened(files)
     assert find_holes(log) == ([], False)
-    assert all(segment._records is None for segment in list(log.segments)[:-1])
+    assert not any(segment.has_open_file for segment in list(log.segments)[:-1])
 
 
 @pytest.mark.parametrize("gone", [[2], [2, 3], [1, 3]])

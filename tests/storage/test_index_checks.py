@@ -136,7 +136,7 @@ def test_asking_for_timestamps_leaves_no_file_open() -> None:
     files, log = build()
     again = reopened(files, log)
     again.delete_old_segments(NOW)
-    assert all(segment._records is None for segment in list(again.segments)[:-1])
+    assert not any(segment.has_open_file for segment in list(again.segments)[:-1])
 
 
 def test_records_that_are_damaged_do_not_cost_the_index_that_leads_behind_them() -> None:

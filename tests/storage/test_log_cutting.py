@@ -347,9 +347,9 @@ def test_idle_segments_are_released(log: Log) -> None:
     log.read(0, 1, upper_bound=20)
     first = log.segments.first
     log.segments.release_idle(log.recovery_point)
-    assert first._records is not None
+    assert first.has_open_file
     log.segments.release_idle(log.recovery_point)
-    assert first._records is None
+    assert not first.has_open_file
     assert offsets(log) == ALL
 
 

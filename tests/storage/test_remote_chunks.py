@@ -218,16 +218,16 @@ def test_free_memory_is_bounded_and_fits() -> None:
     buffers = Buffers(1 << 20)
     for _ in range(100):
         buffers.give(bytearray(1 << 18))
-    assert sum(map(len, buffers._free)) == 1 << 20
+    assert sum(map(len, buffers.free)) == 1 << 20
     assert len(buffers.take(1 << 18)) == 1 << 18
     assert len(buffers.take((1 << 18) - 9000)) == 1 << 18
-    assert len(buffers._free) == 2
+    assert len(buffers.free) == 2
     assert len(buffers.take(1)) == 1 << 16  # one of those would be a waste
     assert len(buffers.take((1 << 18) + 1)) == (1 << 18) + (1 << 16)
     assert len(buffers.take((3 << 20) + 1)) == 4 << 20
-    assert len(buffers._free) == 2
+    assert len(buffers.free) == 2
     buffers.give(bytearray(2 << 20))
-    assert buffers._free == []
+    assert buffers.free == []
 
 
 # ---- the grid ------------------------------------------------------------------------------------

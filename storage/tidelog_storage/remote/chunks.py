@@ -64,32 +64,32 @@ class Buffers:
 
     def __init__(self, bytes_max: int = 32 << 20) -> None:
         self._bytes_max = bytes_max
-        self._free: list[bytearray] = []
+        self.free: list[bytearray] = []  # given back, and not taken again
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least so many bytes, with anything in it."""
         step = _STEP_SMALL if size <= _STEP else _STEP
         size = -(-size // step) * step
-        for _ in range(len(self._free)):
+        for _ in range(len(self.free)):
             try:
-                buffer = self._free.pop()
+                buffer = self.free.pop()
             except IndexError:
                 break  # another thread has it
             if size <= len(buffer) <= 2 * size and _is_unseen(buffer):
                 return buffer
-            self._free.insert(0, buffer)
+            self.free.insert(0, buffer)
         return bytearray(size)
 
     def give(self, buffer: bytearray) -> None:
         """Return the buffer. Only existing views may still read it."""
-        self._free.append(buffer)
-        while sum(map(len, self._free)) > self._bytes_max:
+        self.free.append(buffer)
+        while sum(map(len, self.free)) > self._bytes_max:
             with suppress(IndexError):  # another thread was faster
-                self._free.pop(0)
+                self.free.pop(0)
 
     def clear(self) -> None:
         """Release all memory."""
-        self._free.clear()
+        self.free.clear()
 
 
 def _is_unseen(buffer: bytearray) -> bool:
