@@ -166,6 +166,30 @@ def test_time_stops_goes_on_and_runs_faster() -> None:
     run(test)
 
 
+def test_segments_go_to_the_tier_leave_the_disk_and_expire() -> None:
+    ages = {"segment.ms": HOUR_MS / 6, "local.retention.ms": HOUR_MS, "retention.ms": 24 * HOUR_MS}
+    config = {name: int(age) for name, age in ages.items()} | {"remote.storage.enable": True}
+
+    async def test() -> None:
+        async with tidelog.Cluster(tiered=True) as cluster:
+            await cluster.create_topic("t", config=config)
+
+            async def produced_and_waited(**length: int) -> tuple[int, int, int]:
+                await in_thread(produce, cluster.bootstrap_servers, "t", "a", "b")
+                await cluster.clock.advance(**length)
+                server: Any = cluster.brokers[0].server  # type: ignore[attr-defined]
+                log = server.replicas.partition("t", 0).log
+                return log.log_start_offset, log.local_log_start_offset, log.highest_remote_offset
+
+            assert await produced_and_waited(hours=2) == (0, 2, 1)
+            assert await produced_and_waited(hours=2) == (0, 4, 3)
+            assert (await cluster.state()).partition("t").remote != ()
+            assert await produced_and_waited(hours=25) == (6, 6, 5)
+            assert (await cluster.state()).partition("t").remote == ()
+
+    run(test)
+
+
 def test_a_broker_that_starts_again_has_the_time_of_the_others() -> None:
     async def test() -> None:
         async with tidelog.Cluster(brokers=3) as cluster:
