@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -201,6 +202,26 @@ def test_metadata_may_have_errors_and_stale_leaders() -> None:
     with_producer(test, brokers=2)
 
 
+def test_a_client_recovers_from_a_stale_leader_and_from_records_cut_short() -> None:
+    """The leader named wrongly refuses, and the client asks again; a part of a batch is read
+    again."""
+
+    async def test(cluster: tidelog.Cluster, producer: Any) -> None:
+        for value in (b"a" * 20, b"b" * 20):
+            await producer.send_and_wait("t", value, partition=0)
+        await cluster.faults.on("Metadata", topic="t").times(2).stale_leader()
+        async with AIOKafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers, retry_backoff_ms=10
+        ) as late:
+            await late.send_and_wait("t", b"c" * 20, partition=0)
+        cut = await cluster.faults.on("Fetch", topic="t").once().cut_short(100)  # one whole batch
+        assert await records_of(cluster, 3) == [each * 20 for each in (b"a", b"b", b"c")]
+        assert [rule.hits for rule in await cluster.faults.rules()] == [2, 1]
+        assert cut.rule.calls == 0, "as of when it was added"
+
+    with_producer(test, brokers=2)
+
+
 def test_rules_match_the_client_its_connection_and_the_broker() -> None:
     async def test(cluster: tidelog.Cluster, producer: Any) -> None:
         (node,) = cluster.brokers
@@ -243,6 +264,37 @@ def test_a_refused_rule_changes_nothing() -> None:
     with_producer(test)
 
 
+def test_isolated_brokers_count_together() -> None:
+    """`times(3)` is three times in all, whichever of the brokers is asked."""
+
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=2, isolated=True) as cluster:
+            beats = cluster.faults.on("Heartbeat")
+            fault = await beats.times(3).error("UNKNOWN_MEMBER_ID")
+            always = await beats.delay(0)
+            codes = []
+            for _ in range(3):
+                for node in cluster.brokers:
+                    async with await WireClient.connect(node.bootstrap_server) as client:
+                        answer = await client.ask(HeartbeatRequest(group_id="g"), 4)
+                        codes.append(answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID)
+            assert codes == [True] * 3 + [False] * 3
+            rule = await fault.wait(3)
+            assert (rule.calls, rule.hits) == (6, 3)
+            assert await always.hits() == 6
+            await cluster.brokers[1].kill()
+            await cluster.brokers[1].start()
+            once = await beats.once().error("UNKNOWN_MEMBER_ID")
+            async with await WireClient.connect(cluster.brokers[1].bootstrap_server) as client:
+                for expected in (True, False):
+                    answer = await client.ask(HeartbeatRequest(group_id="g"), 4)
+                    is_fault = answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+                    assert is_fault is expected
+            assert await once.hits() == 1
+
+    asyncio.run(test())
+
+
 def test_librdkafka_through_the_blocking_door() -> None:
     """The same methods, blocking; two isolated brokers."""
     with tidelog.run(brokers=2, isolated=True) as cluster:
@@ -255,6 +307,20 @@ def test_librdkafka_through_the_blocking_door() -> None:
             producer.flush(20)
         assert [error and error.code() for error in errors] == [87, None]
         assert fault.wait().hits == 1
+        cluster.faults.on("Produce").once().throttle(0.2)
+        waits: list[float] = []
+        slow = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "throttle_cb": lambda event: waits.append(event.throttle_time),
+            }
+        )
+        slow.produce("t", b"throttled")
+        assert slow.flush(20) == 0
+        deadline = time.monotonic() + 20
+        while not waits and time.monotonic() < deadline:
+            slow.poll(0.05)
+        assert waits == [0.2]
         cluster.faults.on("Fetch", client_id="slow").times(2).error("NOT_LEADER_OR_FOLLOWER")
         consumer = Consumer(
             {
@@ -269,6 +335,6 @@ def test_librdkafka_through_the_blocking_door() -> None:
         assert message is not None
         assert message.value() == b"taken"
         consumer.close()
-        assert [rule.hits for rule in cluster.faults.rules()] == [1, 2]
+        assert [rule.hits for rule in cluster.faults.rules()] == [1, 1, 2]
         cluster.faults.clear()
         assert cluster.faults.rules() == ()

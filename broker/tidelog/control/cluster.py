@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from tidelog.control.faults.devices import Device
-    from tidelog.control.faults.rules import Rule
+    from tidelog.control.faults.rules import Count, Rule
 
 __all__ = ["ClusterControl", "ControlledCluster", "ControlledNode"]
 
@@ -39,6 +39,11 @@ class ControlledNode(Protocol):
     @property
     def is_frozen(self) -> bool:
         """Whether it is frozen."""
+        ...
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether it has its own process."""
         ...
 
     @property
@@ -100,6 +105,9 @@ class ClusterControl:
         """Held while a broker starts or ends, and while time moves."""
         self.time = ClusterTime()
         self.fault_rules: tuple[Rule, ...] = ()
+        self.fault_counts: dict[int, Count] = {}
+        """Of isolated brokers together; brokers of this process count on their own."""
+        self.followed: dict[int, asyncio.Future[None]] = {}
         self.next_fault_id = 1
         self.links = Links()
         self.devices: tuple[Device, ...] = ()
@@ -111,6 +119,22 @@ class ClusterControl:
         await group.install(self, node)
         await links.install(self, node)
         await devices.install(self, node)
+
+    @property
+    def counts_for_processes(self) -> bool:
+        """Whether this process counts for several isolated brokers."""
+        nodes = self.cluster.brokers
+        return (
+            len(nodes) > 1
+            and all(node.is_isolated for node in nodes)
+            and any(rule.trigger.is_limited for rule in self.fault_rules)
+        )
+
+    def follow_counts(self) -> None:
+        """Decide about faults for all isolated brokers."""
+        from tidelog.control.faults.shared_counts import follow  # noqa: PLC0415 - it needs this module
+
+        follow(self)
 
     def is_apart(self, node: ControlledNode) -> bool:
         """Return whether other brokers may not know a running broker: frozen, or its links cut."""

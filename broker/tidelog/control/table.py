@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.control import actions, brokers, clock, reset, state, topics
 from tidelog.control.errors import MISSING, ControlError
-from tidelog.control.faults import devices, links
+from tidelog.control.faults import devices, links, shared_counts
 from tidelog.control.faults import group as faults
 from tidelog.control.values import from_json
 
@@ -28,7 +28,18 @@ __all__ = ["CALLS", "find", "perform"]
 
 log = logging.getLogger("tidelog.control")
 
-_GROUPS = (actions, brokers, clock, devices, faults, links, reset, state, topics)
+_GROUPS = (
+    actions,
+    brokers,
+    clock,
+    devices,
+    faults,
+    links,
+    reset,
+    shared_counts,
+    state,
+    topics,
+)
 CALLS: dict[str, Call] = {call.name: call for group in _GROUPS for call in group.CALLS}
 
 

@@ -86,6 +86,11 @@ class Node(ABC, Generic[Life]):
         return self._is_frozen
 
     @property
+    @abstractmethod
+    def is_isolated(self) -> bool:
+        """Whether it has its own process."""
+
+    @property
     def _running(self) -> Life:
         self._raise_failure()
         if self._life is None:
@@ -194,6 +199,11 @@ class LocalNode(Node[BrokerServer]):
         self._fault_counts = fault_counts
 
     @property
+    def is_isolated(self) -> bool:
+        """It runs in this process."""
+        return False
+
+    @property
     def bootstrap_server(self) -> str:
         """Its `host:port`."""
         return self._running.bootstrap_servers
@@ -278,6 +288,11 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         self._watching: asyncio.Task[None] | None = None
         self._asker: Asker | None = None
         self._bootstrap_server = ""
+
+    @property
+    def is_isolated(self) -> bool:
+        """It runs in its own process."""
+        return True
 
     @property
     def bootstrap_server(self) -> str:

@@ -8,6 +8,7 @@ gates.py     holds and delays what passes the connections of a broker
 link_values.py  link faults as values
 links.py     the calls on links: cut, slow, heal; what one broker does for them
 devices.py   the calls on disks and remote stores; what one broker does for them
+shared_counts.py  counts of rules across brokers in processes of their own
 handles.py   the calls as Python methods, for asyncio: `cluster.faults`, `.network`
 blocking.py  the same methods, blocking; written by docs/generate.py from handles.py
 group.py     the calls: add, list, remove, clear, wait

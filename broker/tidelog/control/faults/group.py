@@ -29,6 +29,7 @@ class Rules:
     """All request faults, in the order in which they were added."""
 
     rules: tuple[Rule, ...] = ()
+    is_counted_by_cluster: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def request_faults_of(control: BrokerControl) -> RequestFaults:
 
 def _set(control: BrokerControl, args: Rules) -> Nothing:
     """Apply these rules from now on, and no others."""
-    request_faults_of(control).set_rules(args.rules)
+    request_faults_of(control).set_rules(args.rules, asks=args.is_counted_by_cluster)
     return Nothing()
 
 
@@ -129,13 +130,22 @@ async def _add(control: ClusterControl, args: Add) -> Rule:
 
 
 async def _install_all(control: ClusterControl) -> None:
-    await control.ask_all("broker.set_faults", to_json(Rules(control.fault_rules)))
+    known = {rule.id for rule in control.fault_rules}
+    for gone in control.fault_counts.keys() - known:
+        del control.fault_counts[gone]
+    await control.ask_all("broker.set_faults", to_json(_rules_of(control)))
+    control.follow_counts()
+
+
+def _rules_of(control: ClusterControl) -> Rules:
+    return Rules(control.fault_rules, control.counts_for_processes)
 
 
 async def install(control: ClusterControl, node: ControlledNode) -> None:
     """Apply the rules on a broker that has just started."""
     if control.fault_rules:
-        await node.ask("broker.set_faults", to_json(Rules(control.fault_rules)))
+        await node.ask("broker.set_faults", to_json(_rules_of(control)))
+        control.follow_counts()
 
 
 async def _list(control: ClusterControl, _: Nothing) -> Rules:
@@ -149,6 +159,8 @@ async def _list(control: ClusterControl, _: Nothing) -> Rules:
     rules = []
     for rule in control.fault_rules:
         counts = [counts[rule.id] for counts in by_process.values() if rule.id in counts]
+        own = control.fault_counts.get(rule.id, Count())
+        counts.append((own.calls, own.hits))
         total = Count(sum(calls for calls, _ in counts), sum(hits for _, hits in counts))
         rules.append(rule.counted(total))
     return Rules(tuple(rules))

@@ -8,6 +8,7 @@ performed by a coroutine: later requests of its connection wait for it, as behin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from fnmatch import fnmatchcase
 from types import CoroutineType
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from tidelog.network.dispatch import Dispatcher, Handler, Peer
     from tidelog_protocol.apis import Api
 
-__all__ = ["RequestFaults"]
+__all__ = ["Questions", "RequestFaults"]
 
 _BROKER_CLIENT = re.compile(r"broker-\d+-")
 _LOOK_S = 0.1
+DECISION_S_MAX = 10.0
+LOOK_S_MAX = 20.0
 
 
 class RequestFaults:
@@ -55,12 +58,18 @@ class RequestFaults:
         self._dispatchers = dispatchers
         self._topic_names = topic_names
         self._counts = counts
+        self.questions = Questions()
+        self._asks = False
         self._rules: list[Rule] = []
         self._holds_before = self._holds_after = False
         self._released = asyncio.Event()
 
-    def set_rules(self, rules: Sequence[Rule]) -> None:
-        """Apply these rules from now on, in their order, and no others."""
+    def set_rules(self, rules: Sequence[Rule], *, asks: bool = False) -> None:
+        """Apply these rules from now on, in their order, and no others.
+
+        With `asks`, the cluster decides about those with a trigger (`shared_counts.py`).
+        """
+        self._asks = asks
         self._rules = [rule for rule in rules if rule.match.broker in (None, self._node_id)]
         kept = {rule.id for rule in rules}
         for gone in self._counts.keys() - kept:
@@ -97,28 +106,39 @@ class RequestFaults:
                 if request.session_epoch > 0:
                     return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
                 request.session_epoch = -1  # so that each request names all its partitions
-            applied = [rule for rule in rules if self._applies(rule, api, context, request)]
+            matching = [rule for rule in rules if self._matches(rule, api, context, request)]
+            asked = [rule for rule in matching if self._asks and rule.trigger.is_limited]
+            applied = [rule for rule in matching if rule not in asked and self._count(rule)]
             holds_this = holds and not is_of_broker
-            if not (applied or holds_this):
+            if not (asked or applied or holds_this):
                 return handler(context, request)
             faulty = _Faulty(api, handler, context, self._topic_names())
-            if holds_this:
-                return self._hold(faulty, request, applied)
+            if asked or holds_this:
+                return self._wait(faulty, request, applied, asked, holds=holds_this)
             return faulty.perform(request, applied)
 
         return serve
 
-    async def _hold(self, faulty: _Faulty, request: Any, rules: Sequence[Rule]) -> Any:
-        """Perform a client's request over a link that is cut."""
-        while self._holds_before:
+    async def _wait(
+        self,
+        faulty: _Faulty,
+        request: Any,
+        applied: list[Rule],
+        asked: Sequence[Rule],
+        *,
+        holds: bool,
+    ) -> Any:
+        """Perform a request once the cluster has decided about some rules, or over a link that is
+        cut."""
+        applied += [rule for rule in asked if await self.questions.ask(rule.id)]
+        while holds and self._holds_before:
             await self._released.wait()
-        answer = await faulty.perform(request, rules)
-        while self._holds_after:
+        answer = await faulty.perform(request, applied)
+        while holds and self._holds_after:
             await self._released.wait()
         return answer
 
-    def _applies(self, rule: Rule, api: Api, context: RequestContext, request: Any) -> bool:
-        """Count a request that matches; return whether the rule applies to it."""
+    def _matches(self, rule: Rule, api: Api, context: RequestContext, request: Any) -> bool:
         match = rule.match
         if match.client_id is None:
             if _is_of_broker(context) and api.name not in BETWEEN_BROKERS:
@@ -131,9 +151,54 @@ class RequestFaults:
         names = names_of(request, self._topic_names())
         if api.key == ApiKey.METADATA and request.topics is None:
             names.partitions.extend((name, None) for name in self._topic_names().values())
-        if not match.accepts(names):
-            return False
+        return match.accepts(names)
+
+    def _count(self, rule: Rule) -> bool:
+        """Count a request that matches; return whether the rule applies to it."""
         return self._counts.setdefault(rule.id, Count()).applies(rule.trigger)
+
+
+class Questions:
+    """Requests that wait for the cluster's decision about a rule."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._new: dict[int, int] = {}
+        self._waiting: dict[int, asyncio.Future[bool]] = {}
+        self._has_new = asyncio.Event()
+
+    async def ask(self, rule_id: int) -> bool:
+        """Return whether a rule applies; False if no decision comes in time."""
+        self._number += 1
+        number = self._number
+        decision = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._new[number] = rule_id
+        self._has_new.set()
+        try:
+            async with asyncio.timeout(DECISION_S_MAX):
+                applies: bool = await decision
+                return applies
+        except TimeoutError:
+            return False
+        finally:
+            del self._waiting[number]
+            self._new.pop(number, None)
+
+    async def taken(self) -> dict[int, int]:
+        """Wait for questions, not too long; return the rules by the numbers of the questions."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S_MAX):
+                await self._has_new.wait()
+        self._has_new.clear()
+        new, self._new = self._new, {}
+        return new
+
+    def decide(self, applies: Mapping[int, bool]) -> None:
+        """Answer questions."""
+        for number, decision in applies.items():
+            future = self._waiting.get(number)
+            if future is not None and not future.done():
+                future.set_result(decision)
 
 
 def _is_of_broker(context: RequestContext) -> bool:

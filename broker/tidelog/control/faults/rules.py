@@ -117,6 +117,11 @@ class Trigger:
     probability: float | None = None
     seed: int = 0
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it leaves any request out, so that counting matters."""
+        return self != Trigger(seed=self.seed)
+
 
 @dataclass(frozen=True)
 class Effect:
