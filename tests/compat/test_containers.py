@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import docker
@@ -16,14 +17,15 @@ from testcontainers.core.config import testcontainers_config
 from support.docker_engine import IMAGE, build_image, docker_engine
 from support.snippets import Snippet, of, run_script
 from tidelog.testing.containers import TidelogContainer
+from tidelog_bench.peers import kafka_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("containers"), pytest.mark.slow]
 
 READ_S_MAX = 60
+QUIET = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error",)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +103,26 @@ def test_variables_of_kafkas_image_start_one_broker(engine: Any) -> None:
         assert json.loads(state.output)["brokers"][0]["is_running"]
     finally:
         container.remove(force=True)
+
+
+@pytest.mark.nightly
+def test_javas_testcontainers_take_the_image_for_kafkas(engine: Any) -> None:
+    """KafkaContainer and ConfluentKafkaContainer, and clients in the same JVM."""
+    assert engine.images.get(IMAGE).tags
+    folder = Path(__file__).parent / "testcontainers"
+    try:
+        command = [kafka_jars.java(), "-cp", kafka_jars.classpath(folder / "pom.xml")]
+    except kafka_jars.JarsUnavailableError as missing:
+        pytest.skip(str(missing))
+    ended = subprocess.run(
+        [*command, *QUIET, folder / "Replaced.java", IMAGE],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "TESTCONTAINERS_RYUK_DISABLED": "true"},
+    )
+    assert ended.stdout.splitlines() == ["apache key=value", "confluent key=value"], ended.stderr
 
 
 # -- docs/containers.md ----------------------------------------------------------------------------

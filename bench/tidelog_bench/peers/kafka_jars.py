@@ -53,25 +53,25 @@ def _program(name: str) -> str:
 
 
 @functools.cache
-def classpath() -> str:
-    """The classpath of all jars. The first caller resolves them while others wait for it.
+def classpath(pom: Path = POM) -> str:
+    """The classpath of all jars of a POM. The first caller resolves them while others wait for it.
 
     Other jars lie in another folder: what runs on the older ones keeps them.
     """
     java()
-    stamp = POM.read_bytes()
+    stamp = pom.read_bytes()
     libs = cache_dir() / f"libs-{hashlib.sha256(stamp).hexdigest()[:16]}"
     cache_dir().mkdir(parents=True, exist_ok=True)
     with (cache_dir() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = libs / "pom.xml"
         if not done.exists() or done.read_bytes() != stamp:
-            _resolve(libs)
+            _resolve(pom, libs)
             done.write_bytes(stamp)
     return f"{libs}/*"
 
 
-def _resolve(libs: Path) -> None:
+def _resolve(pom: Path, libs: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JarsUnavailableError(
@@ -79,7 +79,7 @@ def _resolve(libs: Path) -> None:
         )
     shutil.rmtree(libs, ignore_errors=True)
     libs.mkdir(parents=True)
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     try:
         result = subprocess.run(
             [*command, f"-DoutputDirectory={libs}"],

@@ -1,0 +1,45 @@
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+import org.testcontainers.kafka.ConfluentKafkaContainer;
+import org.testcontainers.kafka.KafkaContainer;
+import org.testcontainers.utility.DockerImageName;
+
+/** Starts the image as both Kafka containers of Java's testcontainers, writes and reads a record. */
+class Replaced {
+    public static void main(String[] args) throws Exception {
+        DockerImageName image = DockerImageName.parse(args[0]);
+        try (var kafka = new KafkaContainer(image.asCompatibleSubstituteFor("apache/kafka"))) {
+            kafka.start();
+            System.out.println("apache " + writtenAndRead(kafka.getBootstrapServers()));
+        }
+        try (var kafka = new ConfluentKafkaContainer(
+                image.asCompatibleSubstituteFor("confluentinc/cp-kafka"))) {
+            kafka.start();
+            System.out.println("confluent " + writtenAndRead(kafka.getBootstrapServers()));
+        }
+    }
+
+    private static String writtenAndRead(String servers) throws Exception {
+        Map<String, Object> both = Map.of("bootstrap.servers", servers);
+        try (var producer = new KafkaProducer<>(both, new StringSerializer(), new StringSerializer())) {
+            producer.send(new ProducerRecord<>("orders", "key", "value")).get();
+        }
+        Map<String, Object> group = Map.of(
+                "bootstrap.servers", servers, "group.id", "g", "auto.offset.reset", "earliest");
+        try (var consumer = new KafkaConsumer<>(group, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(List.of("orders"));
+            for (int tries = 0; tries < 60; tries++) {
+                for (var record : consumer.poll(Duration.ofSeconds(1))) {
+                    return record.key() + "=" + record.value();
+                }
+            }
+        }
+        return "nothing";
+    }
+}
