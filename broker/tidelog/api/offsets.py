@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.image import is_internal_topic
 from tidelog.replication.partition import (
+    EARLIEST_LOCAL_TIMESTAMP,
     HIGH_WATERMARK,
     LOG_END,
     TRANSACTION_COMMITTED,
@@ -153,6 +154,8 @@ class OffsetsApi:
             except (OSError, StorageError):
                 return ErrorCode.KAFKA_STORAGE_ERROR
 
+        if timestamp == EARLIEST_LOCAL_TIMESTAMP and request.replica_id >= 0:
+            self._replicas.follower_begins(partition, request.replica_id)
         found = look(local_only=self._remote is None)
         if isinstance(found, SearchRemote):
             searches.append(

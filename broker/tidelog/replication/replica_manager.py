@@ -100,6 +100,7 @@ class ReplicaManager:
         """What followers need of the remote tier; set together with it, before any follower."""
         self._assigned = AssignedLogs(node_id, clock, logs, self.suspect)
         self.lost_logs = self._assigned.lost
+        self.on_follower_begins: Callable[[Partition, int], None] | None = None
         self.on_open_again: Callable[[TopicImage], None] | None = None
         """Called with the topic of a log that was opened late, for lack of descriptors."""
         self.on_suspect: Callable[[TopicPartition], None] | None = None
@@ -265,6 +266,11 @@ class ReplicaManager:
         """Add a role listener: the remote tier, before the first image, or the moves of
         replicas."""
         self._roles.listeners.append(listener)
+
+    def follower_begins(self, partition: Partition, replica_id: int) -> None:
+        """Report that a follower asked where the local log of a partition begins."""
+        if self.on_follower_begins is not None and replica_id in partition.replicas:
+            self.on_follower_begins(partition, replica_id)
 
     def log_replaced(self, partition: Partition) -> None:
         """Report that a replica's log was replaced by one in another directory: listeners start

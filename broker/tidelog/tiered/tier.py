@@ -24,6 +24,7 @@ from tidelog.tiered.tasks.removal import PartitionRemover
 from tidelog.tiered.tasks.repeated import Pace
 from tidelog_storage.remote.chunk_cache import ChunkCache
 from tidelog_storage.remote.index_cache import IndexCache
+from tidelog_storage.remote.lineage import aux_segment
 from tidelog_storage.remote.sources import Sources
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class RemoteTier:
             self._runtime.files.list(folder)  # fails if a file is in its place
         self._replicas.follow_roles(self)
         self._replicas.aux_state_of = self.aux_state
+        self._replicas.on_follower_begins = self._follower_begins
         self._replicas.logs.on_roll = self.on_roll
 
     def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
@@ -267,6 +269,20 @@ class RemoteTier:
         ):
             tiered.suspects[segment.segment_id] = segment
             self.on_damage(tiered.replica.topic_partition)
+
+    def _follower_begins(self, partition: Partition, replica_id: int) -> None:
+        """Suspect the segments that a follower may be to begin behind, if it asks again and again
+        where that is: what it needs of them may be damaged. With KIP-1023 it is the last one."""
+        tiered = self.partitions.get(partition.topic_partition)
+        if tiered is None or not tiered.leads or not tiered.has_asked_often(replica_id):
+            return
+        name, held = id_of(partition), partition.log
+        for offset in sorted({held.local_log_start_offset - 1, held.highest_remote_offset}):
+            epoch = held.epochs.epoch_for_offset(offset)
+            if epoch is not None and self.metadata.is_ready(name):
+                segment = aux_segment(self.metadata.segments(name, epoch), epoch, offset)
+                if segment is not None:
+                    self._suspect(segment)
 
     def is_deleting(self, partition: TopicIdPartition) -> bool:
         """Return whether this broker deletes the remote part of a partition that left it."""

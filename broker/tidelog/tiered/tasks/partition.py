@@ -33,6 +33,7 @@ __all__ = ["TieredPartition"]
 log = logging.getLogger("tidelog.tiered")
 
 FAILURES_BEFORE_WARNING = 4  # some seconds; shorter outages are not logged as warnings
+_OFTEN = 4
 
 
 class TieredPartition:
@@ -63,6 +64,7 @@ class TieredPartition:
         self.damaged: dict[UUID, RemoteSegment] = {}
         self.suspects: dict[UUID, RemoteSegment] = {}
         self.unusable: RemoteSegment | None = None
+        self._asked: dict[int, tuple[int, int]] = {}  # by follower: local start, and how often
         self._replacing: asyncio.Task[None] | None = None
         self._is_over = False
         self._copy_failures = 0  # retriable ones in a row
@@ -159,13 +161,21 @@ class TieredPartition:
         self.damaged.pop(segment.segment_id, None)
         self._keep_local()
 
+    def has_asked_often(self, replica_id: int) -> bool:
+        """Note that a follower asks where the local log begins; return whether it did so four,
+        eight, sixteen… times."""
+        start = self.replica.log.local_log_start_offset
+        known, count = self._asked.get(replica_id, (start, 0))
+        count = count + 1 if known == start else 1
+        self._asked[replica_id] = start, count
+        return count >= _OFTEN and count & (count - 1) == 0
+
     def note_unusable(self, error: DamagedSegmentError) -> None:
         """Note a segment that this follower cannot begin behind. Only its leader can repair it."""
         segment = error.segment
         if self.unusable is None or self.unusable.segment_id != segment.segment_id:
             text = (
-                "%s: %s. This replica cannot follow until the leader has copied the segment again,"
-                " at its next scrub"
+                "%s: %s. This replica cannot follow until the leader has copied the segment again"
             )
             log.error(text, name_of(self.partition), error)
         self.unusable = segment
@@ -173,6 +183,7 @@ class TieredPartition:
     def forget_damages(self) -> None:
         """Forget all damaged segments."""
         self.damaged.clear()
+        self._asked.clear()
         self.unusable = None
         self._keep_local()
 
