@@ -47,12 +47,13 @@ def pytest_collection_modifyitems(
 ) -> Iterator[None]:
     """Choose the sample from what `-m` and `-k` leave, however the tests are mixed. Then put long
     tests first: at the end, one core would wait for the other."""
-    listed = {item: place for place, item in enumerate(items)}
+    # By identity: the hash of an item is that of its node id, to which xdist adds the group.
+    listed = {id(item): place for place, item in enumerate(items)}
     yield
     if config.getoption("--sample"):
-        chosen = {*sample(sorted(items, key=listed.__getitem__))}
-        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-        items[:] = [item for item in items if item in chosen]
+        chosen = {id(item) for item in sample(sorted(items, key=lambda item: listed[id(item)]))}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in chosen])
+        items[:] = [item for item in items if id(item) in chosen]
     items.sort(key=lambda item: "slow" not in item.keywords)
 
 
