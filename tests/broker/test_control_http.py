@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from tidelog.control.http_client import HttpControl
 from tidelog.control.openapi import document, path_of
 from tidelog.control.table import CALLS, find
 from tidelog.control.values import from_json, to_json
+from tidelog.embedded.running import RunningCluster
 from tidelog.start_error import StartError
 
 if TYPE_CHECKING:
@@ -249,6 +251,16 @@ def test_the_python_client_has_the_values_and_the_errors() -> None:
             assert raised.value.field == field
 
     with_door(use)
+
+
+def test_the_python_client_has_the_names_of_a_running_cluster() -> None:
+    for name, member in vars(HttpControl).items():
+        if not name.startswith("_"):
+            same = inspect.getattr_static(RunningCluster, name)
+            ours, theirs = (
+                each.fget if isinstance(each, property) else each for each in (member, same)
+            )
+            assert inspect.signature(ours) == inspect.signature(theirs), name
 
 
 def test_the_python_client_sends_the_token() -> None:

@@ -8,7 +8,7 @@ import urllib.request
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control.blocking import Clock, Topics, View
+from tidelog.control.blocking import Clock, Tier, Topics, View
 from tidelog.control.errors import INVALID, UNANSWERED, ControlError
 from tidelog.control.faults.blocking import Faults, Network
 from tidelog.control.table import find
@@ -72,6 +72,15 @@ class HttpControl:
     def topics(self) -> Topics:
         """The topics: create, delete."""
         return Topics(self.ask)
+
+    @property
+    def tier(self) -> Tier:
+        """The remote tier: copy and expire segments now."""
+        return Tier(self.ask)
+
+    def reset(self) -> None:
+        """Give the cluster back as new, as `tidelog.run()`'s `reset` does."""
+        View(self.ask).reset()
 
     def state(self, *, topics: Sequence[str] | None = None, internal: bool = False) -> ClusterState:
         """Return the state as `tidelog.run()`'s `state` does."""
