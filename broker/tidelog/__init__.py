@@ -42,6 +42,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from tidelog.control.errors import ControlError
     from tidelog.embedded.cluster import Cluster, ClusterError, RunningCluster, run
     from tidelog.start_error import StartError
     from tidelog_storage.base_error import TidelogError
@@ -51,6 +52,7 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "ConfigError",
+    "ControlError",
     "RunningCluster",
     "StartError",
     "TidelogError",
@@ -61,6 +63,7 @@ __all__ = [
 # The modules of the names that `embedded.cluster` does not have.
 _HOMES = {
     "ConfigError": "tidelog_storage.config_key",
+    "ControlError": "tidelog.control.errors",
     "StartError": "tidelog.start_error",
     "TidelogError": "tidelog_storage.base_error",
 }

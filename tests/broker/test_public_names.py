@@ -16,6 +16,7 @@ def test_the_public_names_are_these() -> None:
         "Cluster",
         "ClusterError",
         "ConfigError",
+        "ControlError",
         "RunningCluster",
         "StartError",
         "TidelogError",
@@ -25,7 +26,7 @@ def test_the_public_names_are_these() -> None:
     assert all(getattr(tidelog, name) for name in tidelog.__all__)
 
 
-@pytest.mark.parametrize("name", ["ClusterError", "ConfigError", "StartError"])
+@pytest.mark.parametrize("name", ["ClusterError", "ConfigError", "ControlError", "StartError"])
 def test_one_except_catches_every_error(name: str) -> None:
     assert issubclass(getattr(tidelog, name), tidelog.TidelogError)
 

@@ -198,11 +198,11 @@ class On:
         return self._when(Trigger(times=n))
 
     def on_call(self, n: int) -> On:
-        """Apply to the `n`th request only, counted from 1."""
+        """Apply only to request number `n`, counted from 1."""
         return self._when(Trigger(on_call=n))
 
     def every(self, n: int) -> On:
-        """Apply to each `n`th request."""
+        """Apply to each request whose number is a multiple of `n`."""
         return self._when(Trigger(every=n))
 
     def every_time(self) -> On:
