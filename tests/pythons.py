@@ -21,6 +21,7 @@ ALL = ["-m", OURS, *ROOMS]
 SAMPLE = ["--sample", "-m", f"{OURS} and not slow and not nightly", *ROOMS[:3]]
 # The loop that simulated clusters run in is a matter of the Python, what they do in it is not.
 SAMPLE += ["tests/sim/test_loop.py", "tests/sim/test_simulation.py"]
+SAMPLE += ["tests/simulation/test_app_loop.py", "tests/simulation/test_sealing.py"]
 
 
 def find(version: str) -> str | None:

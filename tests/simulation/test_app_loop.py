@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from typing import TYPE_CHECKING
 
@@ -106,6 +107,7 @@ def test_an_exception_that_nothing_awaits_is_in_the_timeline() -> None:
         task = asyncio.create_task(fails())
         await asyncio.sleep(1)
         del task
+        gc.collect()
         await asyncio.sleep(1)
 
     verdict = play(app, Plan(1, brokers=1))

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tidelog.simulation import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.slow
 def test_the_order_service_holds_and_its_bug_is_found(tmp_path: Path) -> None:
     """In a folder of its own, as a reader has it."""
     folder = tmp_path / "example"

@@ -51,6 +51,7 @@ def trace_of(result: pytest.RunResult) -> str:
     return trace
 
 
+@pytest.mark.slow
 def test_a_failure_is_reported_and_replayed(
     tests: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,17 @@ def _seed(self: random.Random, a: Any = None, version: int = 2) -> None:
     _real_seed(self, here.chance.getrandbits(128) if here is not None and a is None else a, version)
 
 
+# Versions 1, 6 and 7 are made of the host, the time and the last one; not all Pythons have all.
+_UUID_STATE = {
+    "_node": 0x7AB1E5EED000,
+    "_generate_time_safe": None,
+    "_UuidCreate": None,
+    "_last_timestamp": None,
+    "_last_timestamp_v6": None,
+    "_last_timestamp_v7": None,
+    "_last_counter_v7": 0,
+}
+
 # -- names -----------------------------------------------------------------------------------------
 
 _NAMES: tuple[tuple[Any, Any], ...] = (
@@ -331,9 +342,6 @@ def sealed(
     _hook()
     state = random.getstate()
     random.seed(f"{seed}:random")
-    fixed_uuid = _replaced(
-        uuid, _node=0x7AB1E5EED000, _generate_time_safe=None, _UuidCreate=None, _last_timestamp=None
-    )
     with (
         _aiokafka_records(),
         _replaced(random.Random, seed=_seed),
@@ -341,7 +349,7 @@ def sealed(
         _replaced(os, getpid=lambda: PROCESS_ID),
         _replaced(socket, gethostname=lambda: HOST_NAME),
         _replaced(sys, dont_write_bytecode=True),
-        fixed_uuid,
+        _replaced(uuid, **_UUID_STATE),
     ):
         _rename({id(real): sealed for real, sealed in _NAMES})
         _active = Sealed(now, stall, chance, refuse, threading.get_ident())
