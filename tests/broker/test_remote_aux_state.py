@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name
 from tidelog.runtime import DetachedExecutor
 from tidelog.tiered.pools import Pool
 from tidelog.tiered.tasks.aux_state import DamagedSegmentError, fetch_aux_state
+from tidelog.tiered.tasks.partition import TieredPartition
 from tidelog_storage.producer_snapshot import format_snapshot
 from tidelog_storage.producer_state import ProducerEntry
 from tidelog_storage.remote.api import (
@@ -133,3 +135,14 @@ def test_a_segment_that_was_just_deleted_is_not_damaged(monkeypatch: pytest.Monk
     monkeypatch.setattr(tier, "on_lost", lambda: setattr(tier, "segment", None))
     with pytest.raises(RemoteResourceNotFound):
         fetch(tier)
+
+
+def test_a_follower_that_asks_again_and_again_is_heard_less_and_less() -> None:
+    log = SimpleNamespace(local_log_start_offset=5)
+    it: Any = SimpleNamespace(_asked={}, replica=SimpleNamespace(log=log))
+    often = [number for number in range(1, 20) if TieredPartition.has_asked_often(it, 2)]
+    assert often == [4, 8, 16]
+    assert not TieredPartition.has_asked_often(it, 3)
+    log.local_log_start_offset = 9  # it begins elsewhere: this is another attempt
+    assert not any(TieredPartition.has_asked_often(it, 2) for _ in range(3))
+    assert TieredPartition.has_asked_often(it, 2)
