@@ -33,6 +33,7 @@ PYTHON_CLIENTS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One process runs all tests of the shared JVM: its start and its first calls are dear."""
     for item in items:
