@@ -35,7 +35,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="tidelog serve", description="Run a broker until SIGTERM or Ctrl-C."
     )
     parser.add_argument("--host", help="address to listen on (127.0.0.1; 0.0.0.0 for all)")
-    parser.add_argument("--port", type=_port, help="port to listen on (9092); 0 takes a free one")
+    parser.add_argument(
+        "--port",
+        type=_ports,
+        metavar="PORT[,...]",
+        help="port to listen on (9092), of the first broker or one for each; 0 takes free ones",
+    )
     parser.add_argument("--data-dir", metavar="DIR", help="directory of the data (a temporary one)")
     parser.add_argument(
         "--temporary", action="store_true", help="remove the folder of --data-dir at the end"
@@ -150,6 +155,12 @@ def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
     return int(text)
+
+
+def _ports(text: str) -> int | list[int]:
+    """Parse the port of the first broker, or those of all."""
+    ports = [_port(each) for each in text.split(",")]
+    return ports if len(ports) > 1 else ports[0]
 
 
 def _settings(options: argparse.Namespace) -> dict[str, str]:

@@ -12,7 +12,7 @@ from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
     from tidelog.control.broker import BrokerControl
-    from tidelog.control.cluster import ClusterControl
+    from tidelog.control.cluster import ClusterControl, ControlledNode
 
 __all__ = ["CALLS", "BrokerState", "Brokers", "Running"]
 
@@ -117,7 +117,28 @@ async def _kill(control: ClusterControl, args: OneBroker) -> Brokers:
 async def _start(control: ClusterControl, args: OneBroker) -> Brokers:
     """Start a broker again on its data and its ports."""
     async with control.one_at_a_time:
-        await control.node(args.broker).start()
+        node = control.node(args.broker)
+        _check_majority(control, node)
+        await node.start()
+    return await _describe_all(control, Nothing())
+
+
+def _check_majority(control: ClusterControl, node: ControlledNode) -> None:
+    """Refuse a start that waits for others, which no call could start meanwhile."""
+    voters = [one for one in control.cluster.brokers if one.is_voter]
+    running = [one for one in voters if one.is_running or one is node]
+    if voters and 2 * len(running) <= len(voters):
+        text = (
+            f"broker {node.node_id} cannot start yet: {len(running)} of {len(voters)} voters of the"
+            " metadata quorum would run, which is no majority; start all brokers at once"
+        )
+        raise ControlError(text, field="broker", status=REFUSED)
+
+
+async def _start_all(control: ClusterControl, _: Nothing) -> Brokers:
+    """Start all brokers that are not running, at once, on their data and their ports."""
+    async with control.one_at_a_time:
+        await control.cluster.start_brokers()
     return await _describe_all(control, Nothing())
 
 
@@ -157,6 +178,7 @@ CALLS = (
     Call("brokers.stop", "cluster", OneBroker, Brokers, _stop),
     Call("brokers.kill", "cluster", OneBroker, Brokers, _kill),
     Call("brokers.start", "cluster", OneBroker, Brokers, _start),
+    Call("brokers.start_all", "cluster", Nothing, Brokers, _start_all),
     Call("brokers.freeze", "cluster", OneBroker, Brokers, _freeze),
     Call("brokers.thaw", "cluster", OneBroker, Brokers, _thaw),
     Call("brokers.add", "cluster", AddBroker, Brokers, _add),

@@ -47,6 +47,11 @@ class ControlledNode(Protocol):
         ...
 
     @property
+    def is_voter(self) -> bool:
+        """Whether it votes in the metadata quorum."""
+        ...
+
+    @property
     def bootstrap_server(self) -> str:
         """Its `host:port`, while it is running."""
         ...
@@ -87,6 +92,10 @@ class ControlledCluster(Protocol):
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` of every running broker."""
+        ...
+
+    async def start_brokers(self) -> None:
+        """Start the brokers that are not running."""
         ...
 
     async def add_broker(self, *, rack: str | None = None) -> ControlledNode:

@@ -116,7 +116,7 @@ class Cluster:
         isolated: bool = False,
         racks: Sequence[str] | None = None,
         host: str | None = None,
-        port: int | None = None,
+        port: int | Sequence[int] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         temporary: bool = False,
         tiered: Tiered = False,
@@ -127,6 +127,7 @@ class Cluster:
     ) -> None:
         """Take the parameters of `run`, and these:
 
+        - `port`: also a list with the port of each broker.
         - `temporary`: remove `data_dir` at the end, and skip fsync.
         - `log_level`: what isolated brokers log on standard error: debug, info, warning or error.
         - `runtime`: replacement of clock, network, files and threads; for a single broker only.
@@ -146,11 +147,15 @@ class Cluster:
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._settings = tiered_settings(tiered, tiered_topics) | properties_of(settings, more)
         self._host = host or "127.0.0.1"
-        self._port = port or 0
+        self._port = port if isinstance(port, int) else 0
+        self._own_ports = [] if port is None or isinstance(port, int) else list(port)
+        if self._own_ports and len(self._own_ports) != brokers:
+            raise ClusterError(f"{len(self._own_ports)} ports for {brokers} brokers")
         is_any = self._host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
         self._inner_host = "127.0.0.1" if is_any else self._host
         # Only for one broker. Its `listeners` may set the address instead, but not as well.
-        self._place = (host, port) if "listeners" in self._settings else (self._host, self._port)
+        own = port if port is None or isinstance(port, int) else self._own_ports[0]
+        self._place = (host, own) if "listeners" in self._settings else (self._host, own or 0)
         self._log_level = log_level
         self._runtime = runtime
         self._is_temporary = temporary
@@ -263,6 +268,7 @@ class Cluster:
         nodes = []
         for index, node_id in enumerate(self._voters):
             own_port = self._port + index if self._port else ports.pop()
+            own_port = self._own_ports[index] if self._own_ports else own_port
             own = {"broker.rack": self._racks[index]} if self._racks else {}
             inner = f"{self._inner_host}:{ports.pop()}" if is_mapped else ""
             nodes.append(self._node_of_several(settings | own, node_id, folder, own_port, inner))
@@ -426,6 +432,15 @@ class Cluster:
 
             self._control = ClusterControl(self)
         return self._control
+
+    async def start_brokers(self) -> None:
+        """Start all brokers that are not running, on their data and their ports.
+
+        Brokers of which no majority runs can only start together.
+        """
+        from tidelog.embedded.nodes import start_together
+
+        await start_together([node for node in self.brokers if not node.is_running])
 
     async def add_broker(
         self,

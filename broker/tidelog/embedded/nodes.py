@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from abc import ABC, abstractmethod
@@ -102,9 +103,19 @@ class Node(ABC, Generic[Life]):
             raise ClusterError(f"broker {self.node_id} is gone: {one_line(self.failure)}")
 
     @property
+    def is_voter(self) -> bool:
+        """Whether it votes in the metadata quorum."""
+        return not self.config.is_alone() and "controller" in self.config.process_roles
+
+    @property
     @abstractmethod
     def bootstrap_server(self) -> str:
         """Its `host:port`; ClusterError if it is not running."""
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """Id of its process; ClusterError if it is not running."""
 
     async def start(self) -> None:
         """Start it on its data and its ports; StartError gives the reason if it fails."""
@@ -207,6 +218,12 @@ class LocalNode(Node[BrokerServer]):
     def bootstrap_server(self) -> str:
         """Its `host:port`."""
         return self._running.bootstrap_servers
+
+    @property
+    def pid(self) -> int:
+        """Id of this process."""
+        assert self._running
+        return os.getpid()
 
     @property
     def server(self) -> BrokerServer:

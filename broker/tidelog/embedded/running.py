@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import IO, Any, Self
 
     from tidelog.control.blocking import Clock, Tier, Topics
-    from tidelog.control.brokers import Brokers
+    from tidelog.control.brokers import Brokers, BrokerState
     from tidelog.control.faults.blocking import Devices, Faults, Network
     from tidelog.control.state import ClusterState
     from tidelog.embedded.pipe import Pipe
@@ -46,6 +46,36 @@ class RunningBroker:
     def __init__(self, cluster: RunningCluster, node_id: int) -> None:
         self.node_id = node_id
         self._cluster = cluster
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is running."""
+        return self._state().is_running
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it stands still."""
+        return self._state().is_frozen
+
+    @property
+    def bootstrap_server(self) -> str:
+        """Its `host:port`; ClusterError if it is not running."""
+        address = self._state().address
+        if address is None:
+            raise ClusterError(f"broker {self.node_id} is not running")
+        return address
+
+    @property
+    def pid(self) -> int:
+        """Id of its process, which it may share; ClusterError if it does not run or is frozen."""
+        running = self._state().running
+        if running is None:
+            raise ClusterError(f"broker {self.node_id} is not running")
+        return running.pid
+
+    def _state(self) -> BrokerState:
+        states = self._cluster.change_brokers("brokers.describe").brokers
+        return next(state for state in states if state.node_id == self.node_id)
 
     def stop(self) -> None:
         """Move its leaderships to other brokers, then stop it."""
@@ -87,9 +117,9 @@ class RunningCluster:
     ) -> None:
         host, port = address
         self._arguments = ["--until-stdin-ends"]
-        self._free_port = "0"  # the chosen port, kept until the cluster's data is gone
-        self._has_free_port = port is None and "listeners" not in (settings or {})
-        if port is not None:
+        self._free_ports = "0"  # the chosen ports, kept until the cluster's data is gone
+        self._has_free_port = not port and "listeners" not in (settings or {})
+        if port is not None and not self._has_free_port:
             self._arguments += ["--port", str(port)]
         if host is not None:
             self._arguments += ["--host", host]
@@ -97,7 +127,9 @@ class RunningCluster:
         named = brokers == 1 and has_data_dir(settings or {})
         self._has_own_data_dir = data_dir is not None or named
         self._temporary: str | None = None
-        self.brokers = [RunningBroker(self, node_id) for node_id in range(1, brokers + 1)]
+        named_id = (settings or {}).get("node.id", (settings or {}).get("broker.id", "1"))
+        first = int(named_id) if brokers == 1 and named_id.isdecimal() else 1
+        self.brokers = [RunningBroker(self, first + index) for index in range(brokers)]
         if brokers != 1:
             self._arguments += ["--brokers", str(brokers)]
         if isolated:
@@ -116,7 +148,7 @@ class RunningCluster:
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` of the running brokers, for clients."""
-        if self._bootstrap_servers is None:
+        if not self._bootstrap_servers:
             raise ClusterError("the cluster is not running")
         return self._bootstrap_servers
 
@@ -138,7 +170,7 @@ class RunningCluster:
     def _forget(self) -> None:
         """Remove everything of this cluster except data that the user keeps."""
         self._close_log()
-        self._free_port = "0"
+        self._free_ports = "0"
         if self._temporary is not None:
             import shutil
 
@@ -162,7 +194,7 @@ class RunningCluster:
             raise ClusterError("the cluster is already running")
         arguments = self._arguments
         if self._has_free_port:
-            arguments = [*arguments, "--port", self._free_port]
+            arguments = [*arguments, "--port", self._free_ports]
         if not self._has_own_data_dir:
             if self._temporary is None:
                 self._temporary = tempfile.mkdtemp(prefix="tidelog-")
@@ -184,8 +216,8 @@ class RunningCluster:
             self._end(self._process, at_once=True)
             self._forget()
             raise
-        if len(self.brokers) == 1:
-            self._free_port = self._bootstrap_servers.rpartition(":")[2]
+        servers = self._bootstrap_servers.split(",")
+        self._free_ports = ",".join(server.rpartition(":")[2] for server in servers)
         return self
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], pipe: Pipe) -> str:
@@ -238,7 +270,7 @@ class RunningCluster:
         return Network(self.ask)
 
     def change_brokers(self, call: str, **args: Any) -> Brokers:
-        """Perform a call that starts or ends a broker; return all brokers."""
+        """Perform a call on brokers, which may start or end; return all of them."""
         from tidelog.control.errors import ControlError
 
         try:
@@ -247,6 +279,13 @@ class RunningCluster:
             raise ClusterError(str(error)) from error
         self._bootstrap_servers = brokers.bootstrap_servers
         return brokers
+
+    def start_brokers(self) -> None:
+        """Start all brokers that are not running, on their data and their ports.
+
+        Brokers of which no majority runs can only start together.
+        """
+        self.change_brokers("brokers.start_all")
 
     def add_broker(self, *, rack: str | None = None) -> RunningBroker:
         """Start one more broker and return its handle. It is not a voter of the metadata quorum."""
