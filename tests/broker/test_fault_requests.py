@@ -108,7 +108,7 @@ def test_a_connection_that_drops_before_the_work_loses_nothing() -> None:
     with_producer(test)
 
 
-def test_a_delay_and_a_swallowed_answer_end_in_the_clients_timeout() -> None:
+def test_delays_before_and_after_the_work_add_up() -> None:
     async def test(cluster: tidelog.Cluster, producer: Any) -> None:
         delay = await cluster.faults.on("Produce").once().delay(0.05)
         later = await cluster.faults.on("Produce").once().delay_answer(0.05)
@@ -116,6 +116,12 @@ def test_a_delay_and_a_swallowed_answer_end_in_the_clients_timeout() -> None:
         await producer.send_and_wait("t", b"slow", partition=0)
         assert asyncio.get_running_loop().time() - started >= 0.1
         assert (await delay.hits(), await later.hits()) == (1, 1)
+
+    with_producer(test)
+
+
+def test_a_swallowed_answer_ends_in_the_clients_timeout() -> None:
+    async def test(cluster: tidelog.Cluster, producer: Any) -> None:
         await cluster.faults.on("Produce", partition=1).once().swallow_answer()
         with pytest.raises((KafkaTimeoutError, RequestTimedOutError)):
             await asyncio.wait_for(producer.send_and_wait("t", b"lost", partition=1), 20)
