@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import types
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
 
 from damage.directory import SEGMENTS, create, flip, server_on
 from support.clusters import run, until
@@ -19,6 +23,8 @@ from tidelog_storage.remote.api import RemoteResourceNotFound
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
+
+    from tidelog_storage.remote.api import RemoteSegment
 
 
 def logs_in(folder: Path) -> list[Path]:
@@ -68,6 +74,35 @@ def test_a_repair_that_is_dropped_with_its_loop_awaits_nothing() -> None:
     assert inspect.getcoroutinestate(repair) == inspect.CORO_CLOSED
 
 
+@pytest.mark.parametrize("is_new_topic", [False, True])
+def test_a_scrub_notes_nothing_for_a_new_topic_of_the_same_name(is_new_topic: bool) -> None:
+    segment = remote_segment()
+    name = segment.topic_id_partition
+    noted: list[RemoteSegment] = []
+    tiered = SimpleNamespace(
+        partition=name._replace(topic_id=UUID(int=2)) if is_new_topic else name,
+        leads=True,
+        damaged={},
+        note_damaged=noted.append,
+    )
+    tier: Any = SimpleNamespace(
+        metadata=SimpleNamespace(segments=lambda _: [segment]),
+        pools=SimpleNamespace(reader=SimpleNamespace(run=_find_damage)),
+        storage=EmptyStore(),
+        partitions={(name.topic, name.partition): tiered},
+    )
+    log = SimpleNamespace(log_start_offset=0, log_end_offset=0, epochs=SimpleNamespace(entries=()))
+    scrubbed: Any = SimpleNamespace(  # the replica that the scrub began with
+        topic_id=name.topic_id.bytes, topic_partition=(name.topic, name.partition), log=log
+    )
+    runtime: Any = SimpleNamespace(files=SimDisk("scrub").files())
+    remote = RemoteCopies(tier, None, runtime=runtime, folder="repair", bytes_per_second=1)
+    asyncio.run(remote._check(scrubbed, segment))
+    assert noted == ([] if is_new_topic else [segment])
+    tiered.damaged[segment.segment_id] = segment
+    assert remote.has_damages(scrubbed) is not is_new_topic
+
+
 class EmptyStore:
     """A remote store without objects."""
 
@@ -77,6 +112,10 @@ class EmptyStore:
 
 async def _at_once(function: Any, *args: object) -> Any:
     return function(*args)
+
+
+async def _find_damage(*_: object) -> list[str]:
+    return ["is not there"]
 
 
 @types.coroutine

@@ -107,7 +107,7 @@ class RemoteCopies:
 
     async def look_again(self, partition: Partition) -> None:
         """Check the remote segments that could not be repaired or read."""
-        tiered = self._tier.partitions.get(partition.topic_partition)
+        tiered = self._tiered(partition)
         if tiered is not None and self._is_led(partition):
             suspects = tiered.damaged | tiered.suspects
             tiered.suspects.clear()
@@ -115,15 +115,20 @@ class RemoteCopies:
 
     def has_damages(self, partition: Partition) -> bool:
         """Whether there are remote segments that could not be repaired yet."""
-        tiered = self._tier.partitions.get(partition.topic_partition)
+        tiered = self._tiered(partition)
         return tiered is not None and tiered.leads and bool(tiered.damaged)
+
+    def _tiered(self, partition: Partition) -> TieredPartition | None:
+        """Return the tasks of a replica; None if it has left, even if a new topic has its name."""
+        tiered = self._tier.partitions.get(partition.topic_partition)
+        return tiered if tiered is not None and tiered.partition == id_of(partition) else None
 
     def _is_led(self, partition: Partition) -> bool:
         tier = self._tier
         return (
             partition.is_leader
             and partition.log.is_tiered
-            and partition.topic_partition in tier.partitions
+            and self._tiered(partition) is not None
             and tier.metadata.is_ready(id_of(partition))
         )
 
@@ -143,7 +148,7 @@ class RemoteCopies:
 
     async def _check(self, partition: Partition, segment: RemoteSegment) -> None:
         tier, log = self._tier, partition.log
-        tiered = tier.partitions.get(partition.topic_partition)
+        tiered = self._tiered(partition)
         if tiered is None:
             return
         faults: list[str] = []
