@@ -170,7 +170,11 @@ class _Rest(Coroutine[Any, Any, None]):
         return self._awaited.pop() if self._awaited else self._work.send(value)
 
     def throw(self, *error: Any) -> Any:
-        self._awaited.clear()
+        # A task cancels what it waits for. This one was cancelled before it was given that, and a
+        # failure that comes later would reach only the event loop's handler of exceptions.
+        while self._awaited:
+            if (awaited := self._awaited.pop()) is not None:
+                awaited.cancel()
         return self._work.throw(*error)
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -151,6 +152,50 @@ def test_begun_work_is_cancelled_even_before_its_task_has_run(has_run: bool) -> 
         with pytest.raises(asyncio.CancelledError):
             await task
         assert seen == ["cancelled"]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_later_failure_of_what_cancelled_work_shared_is_not_reported(has_run: bool) -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        reported: list[object] = []
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        shared: asyncio.Future[None] = loop.create_future()
+
+        async def work(shared: asyncio.Future[None]) -> None:
+            await asyncio.shield(shared)
+
+        rest = begun(work(shared))
+        assert rest is not None
+        task = asyncio.create_task(rest)
+        del rest
+        if has_run:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not shared.cancelled()
+        shared.set_exception(LookupError("later"))
+        for _ in range(3):  # the callbacks of the shield
+            await asyncio.sleep(0)
+        assert isinstance(shared.exception(), LookupError)
+        del shared, task
+        gc.collect()
+        assert reported == []
+
+    asyncio.run(test())
+
+
+def test_work_that_yields_to_the_loop_is_cancelled_before_its_task_has_run() -> None:
+    async def test() -> None:
+        rest = begun(asyncio.sleep(0))
+        assert rest is not None
+        task = asyncio.create_task(rest)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     asyncio.run(test())
 
