@@ -151,6 +151,31 @@ def test_without_a_tier_a_copy_says_what_to_do(cluster: tidelog.RunningCluster) 
     assert raised.value.status == 409
 
 
+def test_records_are_deleted_and_a_moved_partition_gets_its_preferred_leader() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3) as cluster:
+            await cluster.create_topic("t", replication_factor=1)
+            await produce(cluster, "t", "a=1", "b=2")
+            await cluster.topics.delete_records("t", 0, 1)
+            assert await read(cluster, "t") == ["b=2"]
+            with pytest.raises(ControlError, match="before_offset: OFFSET_OUT_OF_RANGE"):
+                await cluster.topics.delete_records("t", 0, 5)
+
+            before = (await cluster.state()).partition("t").leader
+            others = [node.node_id for node in cluster.brokers if node.node_id != before]
+            await cluster.topics.move("t", 0, [others[0], before])
+            await cluster.wait_for(lambda state: len(state.partition("t").isr) == 2)
+            await cluster.topics.elect("t", 0)
+            await cluster.wait_for(lambda state: state.partition("t").leader == others[0])
+            assert await read(cluster, "t") == ["b=2"]
+            with pytest.raises(ControlError, match="replicas: INVALID_REPLICA_ASSIGNMENT"):
+                await cluster.topics.move("t", 0, [9])
+            with pytest.raises(ControlError, match="t has no partition 1"):
+                await cluster.topics.elect("t", 1)
+
+    run(test)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Any:
     with tidelog.run() as running:

@@ -137,6 +137,25 @@ class Topics:
         count: int = (self._ask("topics.compact", asked)).count
         return count
 
+    def delete_records(self, topic: str, partition: int, before_offset: int = -1) -> None:
+        """Delete the records of a partition before an offset; -1 is the high watermark."""
+        asked = {"topic": topic, "partition": partition, "before_offset": before_offset}
+        self._ask("topics.delete_records", asked)
+
+    def elect(self, topic: str, partition: int, *, unclean: bool = False) -> None:
+        """Elect the preferred leader of a partition.
+
+        `unclean` elects a replica that is not in sync if the partition has no leader.
+        """
+        asked = {"topic": topic, "partition": partition, "unclean": unclean}
+        self._ask("topics.elect", asked)
+
+    def move(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Move a partition to these brokers, and return when they have it. The first is the
+        preferred leader; `elect` makes it lead."""
+        asked = {"topic": topic, "partition": partition, "replicas": list(replicas)}
+        self._ask("topics.move", asked)
+
 
 class Tier:
     """The remote tier of a cluster."""
