@@ -176,7 +176,7 @@ def test_where_unclean_elections_are_allowed(
 ) -> None:
     key = "unclean.leader.election.enable"
     image = image_of(partition(), topic_config={key: topic} if topic else None)
-    image.broker_configs = {"": {key: dynamic}} if dynamic else {}
+    image = image._replace(broker_configs={"": {key: dynamic}} if dynamic else {})
     config = broker_config(unclean_leader_election_enable=static)
     assert Changes(image, config).unclean_allowed("t") is allowed
 
