@@ -27,6 +27,8 @@ from tidelog_scenarios.vocabulary import PlayError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from tidelog.control.wire import Asker
+
 __all__ = ["ActorNode"]
 
 _LINE_BYTES_MAX = 1 << 24
@@ -60,16 +62,26 @@ class ActorNode(ProcessNode):
         self, life: asyncio.subprocess.Process, *, controlled: bool, keeps_data: bool
     ) -> None:
         await super()._stop(life, controlled=controlled, keeps_data=keeps_data)
-        await self._hang_up()
+        self._hang_up()
 
     async def _kill(self, life: asyncio.subprocess.Process) -> None:
         await super()._kill(life)
-        await self._hang_up()
+        self._hang_up()
 
-    async def _hang_up(self) -> None:
+    def _take(self, line: bytes, asker: Asker) -> bool:
+        if self._line is None:
+            return super()._take(line, asker)
+        self._line.take(line)
+        return True
+
+    async def _watch(self, process: asyncio.subprocess.Process, asker: Asker) -> None:
+        await super()._watch(process, asker)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         line, self._line = self._line, None
         if line is not None:
-            await line.close()
+            line.close()
 
 
 class _Line:
@@ -79,13 +91,12 @@ class _Line:
         self._process = process
         self._last = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._task = asyncio.get_running_loop().create_task(self._read(), name="actor's answers")
 
     async def ask(self, verb: str, arguments: dict[str, Any]) -> Any:
         """Return the result; PlayError if the verb fails or the process is gone."""
         stdin = self._process.stdin
         assert stdin is not None
-        if self._task.done():
+        if self._process.returncode is not None:
             raise PlayError(f"{verb}: the process is gone")
         number = self._last = self._last + 1
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -96,25 +107,22 @@ class _Line:
         finally:
             del self._waiting[number]
 
-    async def _read(self) -> None:
-        stdout = self._process.stdout
-        assert stdout is not None
-        while line := await stdout.readline():
-            answer = json.loads(line)
-            future = self._waiting.get(answer["id"])
-            if future is None or future.done():
-                continue
-            if "error" in answer:
-                future.set_exception(PlayError(answer["error"]))
-            else:
-                future.set_result(answer["result"])
+    def take(self, line: bytes) -> None:
+        """Give an answer to the request that awaits it."""
+        answer = json.loads(line)
+        future = self._waiting.get(answer["id"])
+        if future is None or future.done():
+            return
+        if "error" in answer:
+            future.set_exception(PlayError(answer["error"]))
+        else:
+            future.set_result(answer["result"])
+
+    def close(self) -> None:
+        """Fail what still waits; the process has ended."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(PlayError("the process is gone"))
-
-    async def close(self) -> None:
-        """Return once the process has ended."""
-        await self._task
 
 
 class _Remote:

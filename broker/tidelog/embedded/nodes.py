@@ -393,12 +393,16 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
     async def _freeze(self, life: asyncio.subprocess.Process, *, is_frozen: bool) -> None:
         life.send_signal(signal.SIGSTOP if is_frozen else signal.SIGCONT)
 
+    def _take(self, line: bytes, asker: Asker) -> bool:
+        """Take a line of the process; False if it is no answer."""
+        return asker.take(line)
+
     async def _watch(self, process: asyncio.subprocess.Process, asker: Asker) -> None:
         """Take its answers, and notice when it ends on its own."""
         assert process.stdout is not None
         printed = b""
         async for line in process.stdout:
-            if not asker.take(line):
+            if not self._take(line, asker):
                 printed += line
         said = printed.decode(errors="replace").strip()
         code = await process.wait()
