@@ -76,7 +76,8 @@ class ActorNode(ProcessNode):
 
     async def _watch(self, process: asyncio.subprocess.Process, asker: Asker) -> None:
         await super()._watch(process, asker)
-        self._hang_up()
+        if self._line is not None and self._line.process is process:
+            self._hang_up()
 
     def _hang_up(self) -> None:
         line, self._line = self._line, None
@@ -88,15 +89,15 @@ class _Line:
     """Sends requests to a process and reads its answers."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+        self.process = process
         self._last = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
     async def ask(self, verb: str, arguments: dict[str, Any]) -> Any:
         """Return the result; PlayError if the verb fails or the process is gone."""
-        stdin = self._process.stdin
+        stdin = self.process.stdin
         assert stdin is not None
-        if self._process.returncode is not None:
+        if self.process.returncode is not None:
             raise PlayError(f"{verb}: the process is gone")
         number = self._last = self._last + 1
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
