@@ -33,7 +33,7 @@ __all__ = ["TieredPartition"]
 log = logging.getLogger("tidelog.tiered")
 
 FAILURES_BEFORE_WARNING = 4  # some seconds; shorter outages are not logged as warnings
-_OFTEN = 4
+_OFTEN = 32  # some seconds at least; a follower that waits for metadata asks ten times
 
 
 class TieredPartition:
@@ -162,13 +162,13 @@ class TieredPartition:
         self._keep_local()
 
     def has_asked_often(self, replica_id: int) -> bool:
-        """Note that a follower asks where the local log begins; return whether it did so four,
-        eight, sixteen… times."""
+        """Note that a follower asks where the local log begins; return True each time it did so
+        often."""
         start = self.replica.log.local_log_start_offset
         known, count = self._asked.get(replica_id, (start, 0))
         count = count + 1 if known == start else 1
         self._asked[replica_id] = start, count
-        return count >= _OFTEN and count & (count - 1) == 0
+        return count % _OFTEN == 0
 
     def note_unusable(self, error: DamagedSegmentError) -> None:
         """Note a segment that this follower cannot begin behind. Only its leader can repair it."""

@@ -22,6 +22,7 @@ RACKS = {1: "a", 2: "b", 3: "c"}
 OF_ONE = ("node.id", "offsets.topic.replication", "transaction.state.log.")
 CLUSTER_SETTINGS: Mapping[str, str] = {
     **{key: value for key, value in SETTINGS.items() if not key.startswith(OF_ONE)},
+    "default.replication.factor": "1",  # Kafka's; a developer's profile has three
     "auto.leader.rebalance.enable": "false",  # elections are the cases' own
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
