@@ -248,6 +248,32 @@ def test_rules_match_the_client_its_connection_and_the_broker() -> None:
     with_producer(test)
 
 
+def test_a_disabled_fault_matches_nothing_and_goes_on_from_its_counts() -> None:
+    async def test(cluster: tidelog.Cluster, producer: Any) -> None:
+        fault = await cluster.faults.on("Produce", topic="t").times(2).error("INVALID_RECORD")
+        with pytest.raises(KafkaError):
+            await producer.send_and_wait("t", b"refused", partition=0)
+        rule = await fault.disable()
+        assert (rule.is_enabled, rule.calls, rule.hits) == (False, 1, 1)
+        await producer.send_and_wait("t", b"a", partition=0)
+        assert await fault.hits() == 1
+        with pytest.raises(ControlError, match=r"has 1 of 2 hits .*; it is disabled"):
+            await fault.wait(2, seconds=0)
+        assert (await fault.enable()).is_enabled
+        with pytest.raises(KafkaError):
+            await producer.send_and_wait("t", b"refused", partition=0)
+        await producer.send_and_wait("t", b"b", partition=0)
+        assert await records_of(cluster, 2) == [b"a", b"b"]
+        (rule,) = await cluster.faults.rules()
+        assert (rule.calls, rule.hits) == (3, 2)
+        await fault.remove()
+        with pytest.raises(ControlError, match="there is no fault") as raised:
+            await fault.disable()
+        assert raised.value.field == "id"
+
+    with_producer(test)
+
+
 def test_a_refused_rule_changes_nothing() -> None:
     async def test(cluster: tidelog.Cluster, producer: Any) -> None:
         faults = cluster.faults
@@ -278,6 +304,8 @@ def test_isolated_brokers_count_together() -> None:
             beats = cluster.faults.on("Heartbeat")
             fault = await beats.times(3).error("UNKNOWN_MEMBER_ID")
             always = await beats.delay(0)
+            off = await beats.once().error("UNKNOWN_SERVER_ERROR")
+            await off.disable()
             codes = []
             for _ in range(3):
                 for node in cluster.brokers:
@@ -287,7 +315,7 @@ def test_isolated_brokers_count_together() -> None:
             assert codes == [True] * 3 + [False] * 3
             rule = await fault.wait(3)
             assert (rule.calls, rule.hits) == (6, 3)
-            assert await always.hits() == 6
+            assert (await always.hits(), await off.hits()) == (6, 0)
             await cluster.brokers[1].kill()
             await cluster.brokers[1].start()
             once = await beats.once().error("UNKNOWN_MEMBER_ID")

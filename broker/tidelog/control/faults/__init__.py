@@ -11,5 +11,5 @@ devices.py   the calls on disks and remote stores; what one broker does for them
 shared_counts.py  counts of rules across brokers in processes of their own
 handles.py   the calls as Python methods, for asyncio: `cluster.faults`, `.network`
 blocking.py  the same methods, blocking; written by docs/generate.py from handles.py
-group.py     the calls: add, list, remove, clear, wait
+group.py     the calls: add, list, disable, enable, remove, clear, wait
 """

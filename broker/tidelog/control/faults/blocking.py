@@ -278,6 +278,16 @@ class Fault:
         self.rule = next((rule for rule in rules if rule.id == self.rule.id), self.rule)
         return self.rule.hits
 
+    def disable(self) -> Rule:
+        """Let it match nothing until `enable`; it keeps its counts."""
+        self.rule = self._ask("faults.disable", {"id": self.rule.id})
+        return self.rule
+
+    def enable(self) -> Rule:
+        """Let it match again; its trigger goes on from its counts."""
+        self.rule = self._ask("faults.enable", {"id": self.rule.id})
+        return self.rule
+
     def remove(self) -> Rule:
         """Remove it; return its last counts."""
         self.rule = self._ask("faults.remove", {"id": self.rule.id})

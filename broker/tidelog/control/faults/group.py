@@ -1,10 +1,10 @@
-"""The calls on request faults: add, list, remove, clear, wait for hits."""
+"""The calls on request faults: add, list, disable, enable, remove, clear, wait for hits."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -173,6 +173,26 @@ async def _find(control: ClusterControl, rule_id: int) -> Rule:
     raise ControlError(f"there is no fault {rule_id}", field="id", status=MISSING)
 
 
+async def _disable(control: ClusterControl, args: One) -> Rule:
+    """Let a fault match nothing until it is enabled again; it keeps its counts."""
+    return await _switch(control, args.id, is_enabled=False)
+
+
+async def _enable(control: ClusterControl, args: One) -> Rule:
+    """Let a disabled fault match again; its trigger goes on from its counts."""
+    return await _switch(control, args.id, is_enabled=True)
+
+
+async def _switch(control: ClusterControl, rule_id: int, *, is_enabled: bool) -> Rule:
+    await _find(control, rule_id)
+    control.fault_rules = tuple(
+        replace(rule, is_enabled=is_enabled) if rule.id == rule_id else rule
+        for rule in control.fault_rules
+    )
+    await _install_all(control)
+    return await _find(control, rule_id)
+
+
 async def _remove(control: ClusterControl, args: One) -> Rule:
     """Remove a fault; return it with its last counts."""
     rule = await _find(control, args.id)
@@ -205,7 +225,7 @@ async def _wait(control: ClusterControl, args: Wait) -> Rule:
         if loop.time() >= deadline:
             text = (
                 f"fault {rule.id} has {rule.hits} of {args.hits} hits after {args.seconds:g} s; "
-                f"{rule.calls} requests matched"
+                f"{rule.calls} requests matched{'' if rule.is_enabled else '; it is disabled'}"
             )
             raise ControlError(text, status=UNANSWERED)
         await asyncio.sleep(LOOK_S)
@@ -217,6 +237,8 @@ CALLS = (
     Call("broker.fault_counts", "broker", Nothing, Counted, _counts),
     Call("faults.add", "cluster", Add, Rule, _add),
     Call("faults.list", "cluster", Nothing, Rules, _list),
+    Call("faults.disable", "cluster", One, Rule, _disable),
+    Call("faults.enable", "cluster", One, Rule, _enable),
     Call("faults.remove", "cluster", One, Rule, _remove),
     Call("faults.clear", "cluster", Nothing, Nothing, clear_faults),
     Call("faults.wait", "cluster", Wait, Rule, _wait),

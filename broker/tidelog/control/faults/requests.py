@@ -70,7 +70,9 @@ class RequestFaults:
         With `asks`, the cluster decides about those with a trigger (`shared_counts.py`).
         """
         self._asks = asks
-        self._rules = [rule for rule in rules if rule.match.broker in (None, self._node_id)]
+        self._rules = [
+            rule for rule in rules if rule.is_enabled and rule.match.broker in (None, self._node_id)
+        ]
         kept = {rule.id for rule in rules}
         for gone in self._counts.keys() - kept:
             del self._counts[gone]

@@ -145,7 +145,10 @@ class Effect:
 
 @dataclass(frozen=True)
 class Rule:
-    """A fault: requests that matched it so far are its `calls`, those it applied to its `hits`."""
+    """A fault: requests that matched it so far are its `calls`, those it applied to its `hits`.
+
+    While it is disabled it matches nothing and keeps its counts.
+    """
 
     id: int
     match: Match
@@ -153,6 +156,7 @@ class Rule:
     effect: Effect
     calls: int = 0
     hits: int = 0
+    is_enabled: bool = True
 
     @property
     def api(self) -> Api | None:

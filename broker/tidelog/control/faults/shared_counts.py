@@ -72,9 +72,9 @@ async def _follow(control: ClusterControl, node: ControlledNode) -> None:
 
 def _applies(control: ClusterControl, rule_id: int) -> bool:
     for rule in control.fault_rules:
-        if rule.id == rule_id:
+        if rule.id == rule_id and rule.is_enabled:
             return control.fault_counts.setdefault(rule_id, Count()).applies(rule.trigger)
-    return False  # removed meanwhile
+    return False  # removed or disabled meanwhile
 
 
 CALLS = (
