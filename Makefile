@@ -59,6 +59,7 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+	$(BIN)/mypy examples/typed/doors.py
 
 # The site, in docs/_build/html. A warning is an error.
 docs: setup

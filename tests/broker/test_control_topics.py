@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
 
 import tidelog
 from support.clusters import image_of, run
-from tidelog.control import blocking, handles
 from tidelog.control.errors import ControlError
-
-
-def test_both_kinds_of_handles_have_the_same_methods() -> None:
-    """`Cluster` and `RunningCluster` differ in `await` alone."""
-    for name in handles.__all__:
-        theirs, ours = vars(getattr(handles, name)), vars(getattr(blocking, name))
-        methods = [one for one, value in theirs.items() if inspect.isfunction(value)]
-        assert methods == [one for one, value in ours.items() if inspect.isfunction(value)]
-        for method in methods:
-            assert inspect.signature(theirs[method]) == inspect.signature(ours[method])
-            assert not inspect.iscoroutinefunction(ours[method])
-    groups = ("clock", "topics", "tier", "create_topic", "delete_topic", "state", "wait_for", "ask")
-    for name in groups:
-        found = [vars(one)[name] for one in (tidelog.Cluster, tidelog.RunningCluster)]
-        functions: list[Any] = [getattr(one, "fget", one) for one in found]
-        assert inspect.signature(functions[0]) == inspect.signature(functions[1])
 
 
 def test_a_created_topic_is_served_by_all_brokers_at_once() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -237,22 +235,3 @@ def test_a_stale_leader_is_another_broker_of_the_epoch_before() -> None:
     assert (partition.leader_id, partition.leader_epoch) == (2, 7)
     stale(answer, Match(topic="a"), {})
     assert (partition.leader_id, partition.leader_epoch) == (3, 6)
-
-
-def test_both_doors_have_the_same_methods() -> None:
-    """The signatures of `blocking.py` are those of `handles.py`, without `async`."""
-    import tidelog.control.faults.blocking as blocking
-    import tidelog.control.faults.handles as handles
-
-    def methods(module: Any) -> dict[str, str]:
-        tree = ast.parse(Path(module.__file__).read_text())
-        return {
-            f"{owner.name}.{method.name}": f"{ast.unparse(method.args)} -> "
-            f"{method.returns and ast.unparse(method.returns)}"
-            for owner in tree.body
-            if isinstance(owner, ast.ClassDef)
-            for method in owner.body
-            if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
-
-    assert methods(handles) == methods(blocking)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.control.blocking import Clock, Tier, Topics, View
 from tidelog.control.errors import INVALID, UNANSWERED, ControlError
-from tidelog.control.faults.blocking import Faults, Network
+from tidelog.control.faults.blocking import Devices, Faults, Network
 from tidelog.control.table import find
 from tidelog.control.values import from_json
 
@@ -57,6 +57,11 @@ class HttpControl:
     def faults(self) -> Faults:
         """What goes wrong in the brokers, by rules."""
         return Faults(self.ask)
+
+    @property
+    def devices(self) -> Devices:
+        """The disk and the remote store of each broker."""
+        return Devices(self.ask)
 
     @property
     def network(self) -> Network:
