@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import tidelog
+from support.docker_engine import PACKAGES
 from tidelog.embedded.simple_client import SimpleClient
 from tidelog_protocol.apis import API
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
@@ -42,6 +43,10 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", readme)
     assert len(links) > 8
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_contributing_names_what_the_tests_of_containers_need() -> None:
+    assert f"`apt-get install {PACKAGES}`" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def test_every_command_they_name_is_there() -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEBIAN, PYTHON = "bookworm", "3.11"
+PACKAGES = "docker.io debootstrap iproute2"  # of Debian
 PROGRAMS = ("dockerd", "containerd", "runc", "debootstrap", "ip")
 IN_CONTEXT = (
     *("broker", "protocol", "storage", "pipeline", "bench", "scenarios", "container"),
@@ -46,7 +47,7 @@ def docker_engine(folder: Path) -> Iterator[str]:
         pytest.skip("Docker's engine needs root")
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
-        pytest.skip(f"no {', '.join(missing)}: apt-get install docker.io debootstrap iproute2")
+        pytest.skip(f"no {', '.join(missing)}: apt-get install {PACKAGES}")
     bridge = f"tidelog{os.getpid()}"
     address = f"unix://{folder}/docker.sock"
     command = [
