@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog_bench import plot, results
 from tidelog_bench.cases import CASES, START_CASE, cold_start, import_asyncio
 from tidelog_bench.cluster_case import CLUSTER_NAMES, measure_clusters
+from tidelog_bench.control_case import CONTROL_NAME, measure_control
 from tidelog_bench.peers.apache_kafka import ApacheKafka
 from tidelog_bench.peers.go_programs import GoUnavailableError, go_program
 from tidelog_bench.peers.kafka_jars import JarsUnavailableError
@@ -68,6 +69,7 @@ def main() -> int:
         )
         shown = measure_clusters(plan)
         shown = measure_tiers(plan) or shown
+        shown = measure_control(plan) or shown
         peers = []
         if cases or spark or options.only in START_CASE:
             peers = [PEERS[name](Path(folder) / name.replace(" ", "-")) for name in names]
@@ -110,7 +112,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the names of all cases")
     options = parser.parse_args()
     if options.list:
-        print("\n".join([*results.ONE_BROKER, *CLUSTER_NAMES, *TIER_NAMES]))
+        print("\n".join([*results.ONE_BROKER, *CLUSTER_NAMES, *TIER_NAMES, CONTROL_NAME]))
         parser.exit()
     return options
 

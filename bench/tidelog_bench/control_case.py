@@ -1,0 +1,80 @@
+"""What the control door costs producers when it is open and nothing calls."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from typing import TYPE_CHECKING
+
+from tidelog_bench.cases import Case
+from tidelog_bench.loads.tier import TierTopic
+from tidelog_bench.peers.tidelog import Tidelog
+from tidelog_bench.rounds import run_rounds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog_bench.peers.peer import Served
+    from tidelog_bench.rounds import Plan
+
+__all__ = ["CONTROL_NAME", "ControlledTidelog", "IdleDoor", "measure_control"]
+
+CONTROL_NAME = "control door: produce"
+RECORD_BYTES = 1024
+SEGMENTS = {"segment.bytes": 64 << 20}
+
+_chance = random.Random(1)
+
+
+class ControlledTidelog(Tidelog):
+    """A broker with its control door open."""
+
+    def command(self) -> Sequence[str]:
+        """Take control calls at a free port."""
+        return [*super().command(), "--control", "127.0.0.1:0"]
+
+
+class IdleDoor(Case):
+    """Produce at a steady rate to a broker with the door open and to one without, in short turns:
+    what else the machine does meets both."""
+
+    warm_up_share = 0.2
+    name = CONTROL_NAME
+
+    def __init__(self, closed: Served, *, rate: int, seconds: int, turns: int) -> None:
+        """`rate` is in records a second."""
+        self.megabytes = 2 * rate * RECORD_BYTES * seconds * turns // 1_000_000
+        self._closed = closed
+        self._options = {"size": RECORD_BYTES, "rate": rate, "count": rate * seconds}
+        self._turns = turns
+
+    def run(self, peer: Served, scale: float) -> dict[str, float]:
+        """99th percentile from before Produce to the acknowledgement: the medians of all turns, and
+        of what two that follow each other make of it."""
+        found: dict[str, list[float]] = {"p99 closed": [], "p99 open": []}
+        with TierTopic(self._closed, SEGMENTS) as closed, TierTopic(peer, SEGMENTS) as opened:
+            kinds = {"p99 closed": closed, "p99 open": opened}
+            for _ in range(max(1, round(self._turns * scale))):
+                for kind in _chance.sample(list(kinds), len(kinds)):
+                    found[kind].append(kinds[kind].run("pace", **self._options)["p99_us"])
+        pairs = zip(found["p99 open"], found["p99 closed"], strict=True)
+        return {
+            **{kind: statistics.median(times) for kind, times in found.items()},
+            "open by closed": statistics.median(one / other for one, other in pairs),
+        }
+
+
+def measure_control(plan: Plan) -> list[str]:
+    """Run the case; return the peers that ran."""
+    if plan.only not in CONTROL_NAME or (plan.peers and Tidelog.name not in plan.peers):
+        return []
+    closed = Tidelog(plan.folder / "door-closed")
+    opened = ControlledTidelog(plan.folder / "door-open")
+    try:
+        for peer in (closed, opened):
+            peer.start()
+        run_rounds(plan, [IdleDoor(closed, rate=1000, seconds=2, turns=12)], [opened])
+    finally:
+        for peer in (closed, opened):
+            peer.remove()
+    return [opened.name]
