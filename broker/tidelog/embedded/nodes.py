@@ -10,7 +10,6 @@ Clients may ask any of them, so a start ends when all brokers know each other (`
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -329,6 +328,8 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
             arguments.append("--no-fsync")
         setting = self.clock(self.node_id)
         if setting is not None:
+            import json  # noqa: PLC0415 - seldom needed
+
             arguments.append(f"--clock={json.dumps(vars(setting))}")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
