@@ -45,6 +45,7 @@ from tidelog.membership import Membership
 from tidelog.metrics.meters import Meters
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
+from tidelog.network.observer import RequestObserver
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
 from tidelog.start_error import StartError, one_line
@@ -121,6 +122,7 @@ class BrokerServer:
         self._dispatcher: Dispatcher | None = None
         self.meters = Meters()
         self._metrics: PrometheusEndpoint | None = None
+        self._requests: RequestObserver | None = None
         self._broker_epoch = -1
         self._joining: asyncio.Task[None] | None = None
         self._is_started = False
@@ -169,6 +171,12 @@ class BrokerServer:
         """What serves its clients and, of a controller, the other nodes; only after `start`."""
         assert self._dispatcher is not None, "start() comes first"
         return [self._dispatcher, self._membership.dispatcher]
+
+    @property
+    def requests(self) -> RequestObserver:
+        """What logs and counts requests; only after `start`."""
+        assert self._requests is not None, "start() comes first"
+        return self._requests
 
     @property
     def maintenance(self) -> Maintenance:
@@ -324,6 +332,10 @@ class BrokerServer:
         """Answer clients; the broker has joined."""
         self.handlers = self._handlers(cluster_id)
         self._dispatcher = Dispatcher(self.handlers)
+        is_metered = bool(self.config.metrics_prometheus_listener)
+        self._requests = RequestObserver(
+            self.runtime.clock, self.dispatchers, self.meters if is_metered else None
+        )
         self._metrics = self._metrics_endpoint(self.replicas)
         self._connections.open(self._dispatcher)
 

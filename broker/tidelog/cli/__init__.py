@@ -5,6 +5,7 @@ serve.py          runs one broker or several; serve_cluster.py  runs several
 broker.py         runs one node of a cluster
 format.py         formats the directories of a node
 ending.py         ends a broker's process on a signal or at the end of its input
+log_lines.py      the log on standard error, as text or JSON
 heap.py           keeps garbage collections short
 streams.py        standard input, output and error of these commands
 

@@ -39,8 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _main(options: argparse.Namespace, ending: Ending) -> int:
-    import logging
-
+    from tidelog.cli.log_lines import set_up_logging
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
     from tidelog.runtime import system_runtime, volume_bytes
@@ -53,8 +52,7 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
         return tell(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
         return tell(f"{options.config}: {getattr(error, 'strerror', None) or error}")
-    level = options.log_level.upper()
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up_logging(options.log_level, options.log_format)
     runtime = system_runtime(durable=options.fsync)
     if options.clock is not None:
         _set_clock(runtime, options.clock)

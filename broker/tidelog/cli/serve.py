@@ -106,6 +106,12 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         help="what to log on standard error (warning)",
     )
     parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="lines of text, or JSON objects, one a line (text)",
+    )
+    parser.add_argument(
         "--until-stdin-ends",
         action=_UntilStdinEnds,
         nargs=0,

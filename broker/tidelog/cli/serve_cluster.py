@@ -9,13 +9,13 @@ over HTTP (`control/http.py`).
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli.ending import Ending, stop_within_limit
 from tidelog.cli.heap import freeze, thaw
+from tidelog.cli.log_lines import set_up_logging
 from tidelog.cli.streams import read_stdin, refuse, say
 from tidelog.config.vocabulary import ConfigError
 from tidelog.control.wire import CallReader
@@ -35,9 +35,7 @@ __all__ = ["serve_cluster"]
 
 def serve_cluster(settings: Mapping[str, str], options: argparse.Namespace, ending: Ending) -> int:
     """Serve until asked to stop; return the exit code."""
-    level = options.log_level
-    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(level=level.upper(), format=form)
+    set_up_logging(options.log_level, options.log_format)
     is_alone = options.brokers == 1 and not options.isolated
     port = options.port
     if port is None and not (is_alone and "listeners" in settings):
@@ -52,7 +50,8 @@ def serve_cluster(settings: Mapping[str, str], options: argparse.Namespace, endi
             port=port,
             data_dir=options.data_dir,
             temporary=options.temporary,
-            log_level=level,
+            log_level=options.log_level,
+            log_format=options.log_format,
         )
         until_end = options.until_stdin_ends
         if options.control is None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.faults.devices import Device
     from tidelog.control.faults.rules import Count, Rule
+    from tidelog.control.logs import SetLevel
 
 __all__ = ["ClusterControl", "ControlledCluster", "ControlledNode"]
 
@@ -120,14 +121,17 @@ class ClusterControl:
         self.next_fault_id = 1
         self.links = Links()
         self.devices: tuple[Device, ...] = ()
+        self.log_levels: dict[str, SetLevel] = {}
 
     async def started(self, node: ControlledNode) -> None:
         """Set up a broker that has just started as the others are."""
+        from tidelog.control import logs  # noqa: PLC0415 - it needs this module
         from tidelog.control.faults import devices, group, links  # noqa: PLC0415 - they need this module
 
         await group.install(self, node)
         await links.install(self, node)
         await devices.install(self, node)
+        await logs.install(self, node)
 
     @property
     def counts_for_processes(self) -> bool:

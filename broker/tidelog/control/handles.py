@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidelog.control.clock import Clocks
     from tidelog.control.state import ClusterState
 
-__all__ = ["Ask", "Clock", "Tier", "Topics", "View"]
+__all__ = ["Ask", "Clock", "Logs", "Tier", "Topics", "View"]
 
 Value = str | int | float | bool
 
@@ -170,6 +170,27 @@ class Tier:
     async def expire(self, topic: str | None = None, partition: int | None = None) -> None:
         """Delete the remote segments that retention allows."""
         await self._ask("tier.expire", {"topic": topic, "partition": partition})
+
+
+class Logs:
+    """What the brokers of a cluster log."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def level(self, part: str, level: str) -> dict[str, str]:
+        """Set what a part logs: debug, info, warning, error, or inherited; return all levels.
+
+        `requests` has one line for each request at debug: client, API, version, time and error.
+        `all` has all parts without a level of their own.
+        """
+        asked = {"part": part, "level": level}
+        levels: dict[str, str] = (await self._ask("logs.level", asked)).levels
+        return levels
+
+    async def reset(self) -> None:
+        """Let all parts log again what their process logs."""
+        await self._ask("logs.reset", {})
 
 
 class View:

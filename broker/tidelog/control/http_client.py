@@ -8,7 +8,7 @@ import urllib.request
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control.blocking import Clock, Tier, Topics, View
+from tidelog.control.blocking import Clock, Logs, Tier, Topics, View
 from tidelog.control.errors import INVALID, UNANSWERED, ControlError
 from tidelog.control.faults.blocking import Devices, Faults, Network
 from tidelog.control.table import find
@@ -82,6 +82,11 @@ class HttpControl:
     def tier(self) -> Tier:
         """The remote tier: copy and expire segments now."""
         return Tier(self.ask)
+
+    @property
+    def logs(self) -> Logs:
+        """What the brokers log."""
+        return Logs(self.ask)
 
     def reset(self) -> None:
         """Give the cluster back as new, as `tidelog.run()`'s `reset` does."""

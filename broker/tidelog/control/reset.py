@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CALLS"]
 
-UNDO = ("faults.clear", "network.heal", "devices.heal", "clock.reset")
+UNDO = ("faults.clear", "network.heal", "devices.heal", "clock.reset", "logs.reset")
 END_S_MAX = 10.0
 LOOK_AGAIN_S = 0.002
 

@@ -11,7 +11,7 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control import actions, brokers, clock, partitions, reset, state, topics
+from tidelog.control import actions, brokers, clock, logs, partitions, reset, state, topics
 from tidelog.control.errors import MISSING, ControlError
 from tidelog.control.faults import devices, links, shared_counts
 from tidelog.control.faults import group as faults
@@ -35,6 +35,7 @@ _GROUPS = (
     devices,
     faults,
     links,
+    logs,
     partitions,
     reset,
     shared_counts,

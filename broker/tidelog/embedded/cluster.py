@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tidelog.control.cluster_time import ClockSetting
     from tidelog.control.faults.handles import Devices, Faults, Network
     from tidelog.control.faults.rules import Count
-    from tidelog.control.handles import Clock, Tier, Topics
+    from tidelog.control.handles import Clock, Logs, Tier, Topics
     from tidelog.control.state import ClusterState
     from tidelog.embedded.nodes import Node
     from tidelog.seams import Runtime
@@ -122,6 +122,7 @@ class Cluster:
         tiered: Tiered = False,
         tiered_topics: Sequence[str] = (),
         log_level: str = "warning",
+        log_format: str = "text",
         runtime: Runtime | None = None,
         **more: Setting,
     ) -> None:
@@ -130,6 +131,7 @@ class Cluster:
         - `port`: also a list with the port of each broker.
         - `temporary`: remove `data_dir` at the end, and skip fsync.
         - `log_level`: what isolated brokers log on standard error: debug, info, warning or error.
+        - `log_format`: how they log it: text, or json for one JSON object a line.
         - `runtime`: replacement of clock, network, files and threads; for a single broker only.
         """
         if brokers < 1:
@@ -157,6 +159,7 @@ class Cluster:
         own = port if port is None or isinstance(port, int) else self._own_ports[0]
         self._place = (host, own) if "listeners" in self._settings else (self._host, own or 0)
         self._log_level = log_level
+        self._log_format = log_format
         self._runtime = runtime
         self._is_temporary = temporary
         self._temporary: str | None = None
@@ -301,6 +304,7 @@ class Cluster:
             node = ProcessNode(
                 properties,
                 log_level=self._log_level,
+                log_format=self._log_format,
                 durable=durable,
                 on_start=self._gathered,
                 on_end=self._node_failed,
@@ -348,6 +352,13 @@ class Cluster:
         from tidelog.control.handles import Tier
 
         return Tier(self.ask)
+
+    @property
+    def logs(self) -> Logs:
+        """What its brokers log: levels of their parts."""
+        from tidelog.control.handles import Logs
+
+        return Logs(self.ask)
 
     async def reset(self) -> None:
         """Give the cluster back as new, as `View.reset`: without topics, groups and faults."""

@@ -296,11 +296,17 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
     """The module to run, and its first arguments."""
 
     def __init__(
-        self, properties: Mapping[str, str], *, log_level: str = "warning", **rest: Any
+        self,
+        properties: Mapping[str, str],
+        *,
+        log_level: str = "warning",
+        log_format: str = "text",
+        **rest: Any,
     ) -> None:
-        """`log_level` is that of its standard error; `rest` is that of `Node`."""
+        """The log is that of its standard error; `rest` is that of `Node`."""
         super().__init__(properties, **rest)
         self._log_level = log_level
+        self._log_format = log_format
         self._watching: asyncio.Task[None] | None = None
         self._asker: Asker | None = None
         self._bootstrap_server = ""
@@ -335,6 +341,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
             sys.executable,
             *("-P", "-m", *self.PROGRAM, "--until-stdin-ends", TELL_STARTER),
             f"--log-level={self._log_level}",
+            f"--log-format={self._log_format}",
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

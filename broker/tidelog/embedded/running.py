@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import IO, Any, Self
 
-    from tidelog.control.blocking import Clock, Tier, Topics
+    from tidelog.control.blocking import Clock, Logs, Tier, Topics
     from tidelog.control.brokers import Brokers, BrokerState
     from tidelog.control.faults.blocking import Devices, Faults, Network
     from tidelog.control.state import ClusterState
@@ -353,6 +353,13 @@ class RunningCluster:
         from tidelog.control.blocking import Tier
 
         return Tier(self.ask)
+
+    @property
+    def logs(self) -> Logs:
+        """What its brokers log: levels of their parts."""
+        from tidelog.control.blocking import Logs
+
+        return Logs(self.ask)
 
     def reset(self) -> None:
         """Give the cluster back as new, as `View.reset`: without topics, groups and faults."""

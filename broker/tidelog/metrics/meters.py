@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["BROKER_TOPIC_METRICS", "Meters", "Name", "Sample", "Timer", "TopicCount"]
+__all__ = ["BROKER_TOPIC_METRICS", "Labels", "Meters", "Name", "Sample", "Timer", "TopicCount"]
+
+Labels = tuple[tuple[str, str], ...]
+"""The further keys of an MBean, as (key, value) pairs."""
 
 _RECENT_MAX = 1028  # as many as Kafka's timers choose from
 
@@ -30,9 +33,9 @@ class Name(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One value; `labels` are the MBean's further keys, as (key, value) pairs."""
+    """One value."""
 
-    labels: tuple[tuple[str, str], ...]
+    labels: Labels
     value: float
 
 
@@ -86,9 +89,10 @@ class Meters:
     """The meters of one broker."""
 
     def __init__(self) -> None:
-        self._counts: dict[Name, dict[tuple[tuple[str, str], ...], float]] = {}
+        self._counts: dict[Name, dict[Labels, float]] = {}
         self._gauges: dict[Name, list[Callable[[], Iterable[Sample]]]] = {}
-        self._timers: dict[Name, Timer] = {}
+        self._timers: dict[tuple[Name, Labels], Timer] = {}
+        self._counted: dict[Name, Callable[[], list[Sample]]] = {}
         self._topic_counts: dict[Name, TopicCount] = {}
 
     def topic_count(self, name: str) -> TopicCount:
@@ -113,7 +117,7 @@ class Meters:
         counts = self._counts.setdefault(name, {})
         counts[()] = counts.get((), 0) + amount
         if topic is not None:
-            labels: tuple[tuple[str, str], ...] = (("topic", topic),)
+            labels: Labels = (("topic", topic),)
             if partition is not None:
                 labels = (("partition", str(partition)), *labels)
             counts[labels] = counts.get(labels, 0) + amount
@@ -127,9 +131,13 @@ class Meters:
         different labels."""
         self._gauges.setdefault(name, []).append(read)
 
-    def timer(self, name: Name) -> Timer:
-        """Return the timer of this name; create it on first use."""
-        return self._timers.setdefault(name, Timer())
+    def counted(self, name: Name, read: Callable[[], list[Sample]]) -> None:
+        """Register `read`, which returns counts that its owner keeps on a hot path."""
+        self._counted[name] = read
+
+    def timer(self, name: Name, labels: Labels = ()) -> Timer:
+        """Return the timer of this name and labels; create it on first use."""
+        return self._timers.setdefault((name, labels), Timer())
 
     def forget_topic(self, topic: str) -> None:
         """Remove the counts of a topic that has left the remote tier."""
@@ -146,6 +154,7 @@ class Meters:
     def counts(self) -> Iterator[tuple[Name, list[Sample]]]:
         """Return all counts, sorted by name."""
         found = {name: count.samples() for name, count in self._topic_counts.items()}
+        found.update({name: read() for name, read in self._counted.items()})
         for name, counts in self._counts.items():
             found[name] = [Sample(*item) for item in sorted(counts.items())]
         yield from sorted(found.items())
@@ -155,6 +164,9 @@ class Meters:
         for name in sorted(self._gauges):
             yield name, sorted(sample for read in self._gauges[name] for sample in read())
 
-    def timers(self) -> Iterator[tuple[Name, Timer]]:
-        """Return all timers, sorted by name."""
-        yield from sorted(self._timers.items())
+    def timers(self) -> Iterator[tuple[Name, list[tuple[Labels, Timer]]]]:
+        """Return all timers with their labels, sorted by name."""
+        by_name: dict[Name, list[tuple[Labels, Timer]]] = {}
+        for name, labels in sorted(self._timers):
+            by_name.setdefault(name, []).append((labels, self._timers[name, labels]))
+        yield from by_name.items()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from tidelog.metrics.meters import Meters, Name, Sample, Timer
+    from tidelog.metrics.meters import Labels, Meters, Name, Sample, Timer
 
 __all__ = ["PrometheusEndpoint"]
 
@@ -75,8 +75,8 @@ def families(meters: Meters) -> Iterable[Metric]:
         yield _filled(CounterMetricFamily, name, samples)
     for name, samples in meters.gauges():
         yield _filled(GaugeMetricFamily, name, samples)
-    for name, timer in meters.timers():
-        yield _summary(name, timer)
+    for name, timers in meters.timers():
+        yield _summary(name, timers)
 
 
 def metric_name(name: Name) -> str:
@@ -98,10 +98,12 @@ def _filled(
     return made
 
 
-def _summary(name: Name, timer: Timer) -> Metric:
-    made = SummaryMetricFamily(
-        metric_name(name), str(name), count_value=timer.count, sum_value=timer.total_ms
-    )
-    for part in _QUANTILES:
-        made.add_sample(made.name, {"quantile": str(part)}, timer.quantile_ms(part))
+def _summary(name: Name, timers: list[tuple[Labels, Timer]]) -> Metric:
+    made = SummaryMetricFamily(metric_name(name), str(name))
+    for labels, timer in timers:
+        own = dict(labels)
+        made.add_sample(made.name + "_count", own, timer.count)
+        made.add_sample(made.name + "_sum", own, timer.total_ms)
+        for part in _QUANTILES:
+            made.add_sample(made.name, {**own, "quantile": str(part)}, timer.quantile_ms(part))
     return made

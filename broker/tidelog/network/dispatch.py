@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.apis import Api
     from tidelog_protocol.schema import Buffer
 
-__all__ = ["Deferred", "Dispatcher", "Handler", "Peer", "RequestContext"]
+__all__ = ["Deferred", "Dispatcher", "Handler", "Observer", "Peer", "RequestContext"]
 
 log = logging.getLogger("tidelog.network.dispatch")
 
@@ -86,6 +86,7 @@ class RequestContext:
         "answer",
         "api_key",
         "api_version",
+        "began_s",
         "client_id",
         "correlation_id",
         "deferred",
@@ -109,6 +110,7 @@ class RequestContext:
         self.answer: Sequence[Buffer] | None = None
         self.deferred: Deferred | None = None
         self.parked = 0  # size of the request, once its handler has returned without a response
+        self.began_s: float | None = None  # when its handler began, while requests are observed
 
     @property
     def client_host(self) -> str:
@@ -250,6 +252,29 @@ class Route:
             return self.response_codec.encode_parts(response)
 
 
+class Observer(Protocol):
+    """Sees the requests of a broker end."""
+
+    def now_s(self) -> float:
+        """The time, for `RequestContext.began_s`."""
+        ...
+
+    def answered(self, context: RequestContext, response: Any) -> None:
+        """Take a response: a message, an encoded body without errors, or None for none."""
+        ...
+
+
+def _observed(observer: Observer, handler: Handler) -> Handler:
+    def serve(context: RequestContext, request: Any) -> Any:
+        context.began_s = observer.now_s()
+        response = handler(context, request)
+        if response.__class__ is not Deferred and response.__class__ is not CoroutineType:
+            observer.answered(context, response)
+        return response
+
+    return serve
+
+
 class Dispatcher:
     """All handlers of a broker by api key, and the tasks of those that are coroutines."""
 
@@ -258,6 +283,13 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}  # by api key << 16 | version, compiled at first use
         self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Any]] = {}
         self._wrap: Callable[[ApiKey, Handler], Handler] | None = None
+        self._observer: Observer | None = None
+
+    def observe(self, observer: Observer | None) -> None:
+        """Show this observer all responses from now on; nothing is paid while it is None."""
+        if observer is not self._observer:
+            self._observer = observer
+            self._routes.clear()
 
     def intercept(self, wrap: Callable[[ApiKey, Handler], Handler] | None) -> None:
         """Serve requests by `wrap(api key, handler)` from now on; by the handlers if it is None.
@@ -314,6 +346,8 @@ class Dispatcher:
 
     def encode(self, context: RequestContext, response: Any) -> Sequence[Buffer]:
         """Encode the response frame of a parked request."""
+        if self._observer is not None:
+            self._observer.answered(context, response)
         if response is None:
             return ()
         key, version = context.api_key, context.api_version
@@ -338,6 +372,8 @@ class Dispatcher:
         if self._wrap is not None:
             route.handler = self._wrap(ApiKey(api_key), handler)
             route.copies |= route.handler is not handler
+        if self._observer is not None:
+            route.handler = _observed(self._observer, route.handler)
         self._routes[api_key << 16 | api_version] = route
         return route
 
