@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
+import urllib.request
 from typing import TYPE_CHECKING
 
 from tidelog_bench.cases import Case
 from tidelog_bench.loads.tier import TierTopic
+from tidelog_bench.peers.address import free_port
 from tidelog_bench.peers.tidelog import Tidelog
 from tidelog_bench.rounds import run_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tidelog_bench.peers.peer import Served
     from tidelog_bench.rounds import Plan
@@ -21,6 +25,7 @@ __all__ = ["CONTROL_NAME", "ControlledTidelog", "IdleDoor", "measure_control"]
 
 CONTROL_NAME = "control door: produce"
 RECORD_BYTES = 1024
+DOOR_S_MAX = 30.0
 SEGMENTS = {"segment.bytes": 64 << 20}
 
 _chance = random.Random(1)
@@ -29,9 +34,27 @@ _chance = random.Random(1)
 class ControlledTidelog(Tidelog):
     """A broker with its control door open."""
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.door = f"127.0.0.1:{free_port()}"
+
     def command(self) -> Sequence[str]:
-        """Take control calls at a free port."""
-        return [*super().command(), "--control", "127.0.0.1:0"]
+        """Take control calls too."""
+        return [*super().command(), "--control", self.door]
+
+    def start(self) -> float:
+        """Start it, and wait for the door as well: it opens after the first answer."""
+        seconds = super().start()
+        deadline = time.monotonic() + DOOR_S_MAX
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://{self.door}/v1/health", timeout=DOOR_S_MAX):
+                    return seconds
+            except OSError:
+                self.child.check()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
 
 class IdleDoor(Case):
