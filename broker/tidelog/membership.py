@@ -120,6 +120,11 @@ class Membership:
         """The state machine of the quorum, once it has started."""
         return self._quorum.core if self._quorum is not None and self._quorum.has_started else None
 
+    def resign_controller(self) -> None:
+        """Let another voter be the active controller, if this one is."""
+        if self._quorum is not None and self._quorum.has_started:
+            self._quorum.resign()
+
     @property
     def dispatcher(self) -> Dispatcher:
         """Serves the requests of other nodes to the controller."""

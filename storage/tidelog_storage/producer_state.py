@@ -275,6 +275,14 @@ class ProducerStateManager:
         for producer_id in expired:
             del self.producers[producer_id]
 
+    def forget(self, producer_id: int) -> bool:
+        """Forget a producer as if it had been idle; whether it was known and in no transaction."""
+        entry = self.producers.get(producer_id)
+        if entry is None or entry.current_txn_first_offset >= 0:
+            return False
+        del self.producers[producer_id]
+        return True
+
     def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
         idle_ms = now_ms - entry.last_timestamp
         return entry.current_txn_first_offset < 0 and idle_ms >= self.expiration_ms

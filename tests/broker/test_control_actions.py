@@ -181,3 +181,35 @@ def cluster() -> Any:
     with tidelog.run() as running:
         running.create_topic("t")
         yield running
+
+
+def test_an_unclean_election_loses_what_the_new_leader_never_had() -> None:
+    async def test() -> None:
+        quick = {"replica.lag.time.max.ms": 1000, "broker.session.timeout.ms": 2000}
+        async with tidelog.Cluster(quick, brokers=3) as cluster:
+            await cluster.create_topic("t", replication_factor=1)
+            controller = (await cluster.state()).controller
+            leader, other = (each for each in (1, 2, 3) if each != controller)
+            await cluster.topics.move("t", 0, [leader, other])
+            await cluster.wait_for(lambda state: len(state.partition("t").isr) == 2)
+            await cluster.topics.elect("t", 0)
+            await produce(cluster, "t", "a=1")
+
+            await cluster.network.cut(leader, other)
+            await produce(cluster, "t", "b=2")  # acknowledged once the other has left the ISR
+            await cluster.wait_for(lambda state: state.partition("t").isr == (leader,))
+            await cluster.brokers[leader - 1].stop()
+            await cluster.network.heal()
+            await cluster.wait_for(lambda state: state.partition("t").leader == -1)
+            with pytest.raises(ControlError, match="PREFERRED_LEADER_NOT_AVAILABLE"):
+                await cluster.topics.elect("t", 0)
+            await cluster.topics.elect("t", 0, unclean=True)
+            await cluster.wait_for(lambda state: state.partition("t").leader == other)
+            assert await read(cluster, "t") == ["a=1"]
+
+            await cluster.brokers[leader - 1].start()
+            await cluster.wait_for(lambda state: set(state.partition("t").isr) == {leader, other})
+            logs = (await cluster.state()).partition("t").logs
+            assert [log.log_end_offset for log in logs] == [1, 1]
+
+    run(test)

@@ -9,6 +9,7 @@ brokers.py  calls: describe, stop, kill, start and add brokers
 topics.py   calls: create and delete topics
 actions.py  calls: do periodic work of logs and of the remote tier now
 partitions.py  calls: delete records, elect a leader, move replicas
+coordinators.py  calls: move the controller and coordinators, expire members and producer ids
 logs.py     calls: levels of what brokers log
 reset.py    calls: give the cluster back as new
 state.py    calls: read the state; its values

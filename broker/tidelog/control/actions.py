@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidelog.replication.partition import Partition
     from tidelog.tiered.tasks.partition import TieredPartition
 
-__all__ = ["CALLS", "Chosen"]
+__all__ = ["CALLS", "Chosen", "LogCount", "replicas_of"]
 
 COPY_S_MAX = 30.0
 LOOK_AGAIN_S = 0.01
@@ -93,7 +93,7 @@ async def _everywhere(control: ClusterControl, call: str, args: Chosen) -> int:
 # -- a broker --------------------------------------------------------------------------------------
 
 
-def _replicas(control: BrokerControl, args: Chosen) -> list[Partition]:
+def replicas_of(control: BrokerControl, args: Chosen) -> list[Partition]:
     """Return the replicas on this broker; ControlError for an unknown topic or partition."""
     server = control.server
     image = server.metadata.image
@@ -120,7 +120,7 @@ def _replicas(control: BrokerControl, args: Chosen) -> list[Partition]:
 def _roll_here(control: BrokerControl, args: Chosen) -> LogCount:
     """Roll the logs of this broker."""
     now_ms = control.server.runtime.clock.wall_ms()
-    replicas = _replicas(control, args)
+    replicas = replicas_of(control, args)
     for replica in replicas:
         replica.log.roll(now_ms)
     return LogCount(len(replicas))
@@ -128,7 +128,7 @@ def _roll_here(control: BrokerControl, args: Chosen) -> LogCount:
 
 async def _flush_here(control: BrokerControl, args: Chosen) -> LogCount:
     """Flush the logs of this broker."""
-    replicas = _replicas(control, args)
+    replicas = replicas_of(control, args)
     for replica in replicas:
         task = replica.log.prepare_flush()
         if task is not None:
@@ -142,7 +142,7 @@ def _retain_here(control: BrokerControl, args: Chosen) -> LogCount:
     server = control.server
     now_ms = server.runtime.clock.wall_ms()
     count = 0
-    for replica in _replicas(control, args):
+    for replica in replicas_of(control, args):
         if not server.replicas.logs.is_moving(replica.topic_partition):
             deleted = replica.log.delete_old_segments(now_ms)
             count += deleted if replica.is_leader else 0
@@ -151,8 +151,8 @@ def _retain_here(control: BrokerControl, args: Chosen) -> LogCount:
 
 async def _compact_here(control: BrokerControl, args: Chosen) -> LogCount:
     """Compact the logs of this broker."""
-    replicas = [one for one in _replicas(control, args) if one.log.config.is_compacted]
-    if not replicas and args.topic is not None and _replicas(control, args):
+    replicas = [one for one in replicas_of(control, args) if one.log.config.is_compacted]
+    if not replicas and args.topic is not None and replicas_of(control, args):
         text = f"{args.topic} is not compacted; set its cleanup.policy"
         raise ControlError(text, field="topic", status=REFUSED)
     now_ms = control.server.runtime.clock.wall_ms()
@@ -200,7 +200,7 @@ async def _expire_here(control: BrokerControl, args: Chosen) -> LogCount:
 def _led(control: BrokerControl, args: Chosen) -> Iterator[TieredPartition]:
     """Return the tiered partitions that this broker leads; ControlError if it has no tier."""
     tier = control.server.tier
-    replicas = _replicas(control, args)
+    replicas = replicas_of(control, args)
     if tier is None:
         text = "the brokers have no remote tier; start them with tiered=True or a place for it"
         raise ControlError(text, status=REFUSED)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidelog.control.clock import Clocks
     from tidelog.control.state import ClusterState
 
-__all__ = ["Ask", "Clock", "Logs", "Tier", "Topics", "View"]
+__all__ = ["Ask", "Clock", "Groups", "Logs", "Tier", "Topics", "Transactions", "View"]
 
 Value = str | int | float | bool
 
@@ -156,6 +156,49 @@ class Topics:
         asked = {"topic": topic, "partition": partition, "replicas": list(replicas)}
         self._ask("topics.move", asked)
 
+    def expire_producer(
+        self, producer_id: int, topic: str | None = None, partition: int | None = None
+    ) -> int:
+        """Let logs forget a producer id, as `producer.id.expiration.ms` does later; return how many
+        leaders' logs did. One in an open transaction stays."""
+        asked = {"producer_id": producer_id, "topic": topic, "partition": partition}
+        count: int = (self._ask("topics.expire_producer", asked)).count
+        return count
+
+
+class Groups:
+    """The consumer groups of a cluster."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def move(self, group_id: str, broker: int) -> None:
+        """Let another broker coordinate a group, with all groups of the same partition of
+        `__consumer_offsets`, and return when it does."""
+        self._ask("groups.move", {"group_id": group_id, "broker": broker})
+
+    def expire(self, group_id: str, member_id: str | None = None) -> int:
+        """Let the session of a member, by default of all, time out now; return how many have left.
+
+        A member whose JoinGroup or SyncGroup waits for an answer stays, as in Kafka.
+        """
+        asked = {"group_id": group_id, "member_id": member_id}
+        count: int = (self._ask("groups.expire", asked)).count
+        return count
+
+
+class Transactions:
+    """The transactional ids of a cluster."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def move(self, transactional_id: str, broker: int) -> None:
+        """Let another broker coordinate a transactional id, with all ids of the same partition of
+        `__transaction_state`, and return when it does."""
+        asked = {"transactional_id": transactional_id, "broker": broker}
+        self._ask("transactions.move", asked)
+
 
 class Tier:
     """The remote tier of a cluster."""
@@ -206,6 +249,12 @@ class View:
         and topics are deleted. Brokers that are stopped stay stopped.
         """
         self._ask("cluster.reset", {})
+
+    def move_controller(self) -> int:
+        """Let the active controller resign; return the node id of the next one, once all running
+        brokers know it."""
+        node_id: int = (self._ask("cluster.move_controller", {})).node_id
+        return node_id
 
     def state(
         self, *, topics: Sequence[str] | None = None, internal: bool = False

@@ -8,7 +8,7 @@ import urllib.request
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control.blocking import Clock, Logs, Tier, Topics, View
+from tidelog.control.blocking import Clock, Groups, Logs, Tier, Topics, Transactions, View
 from tidelog.control.errors import INVALID, UNANSWERED, ControlError
 from tidelog.control.faults.blocking import Devices, Faults, Network
 from tidelog.control.table import find
@@ -79,6 +79,16 @@ class HttpControl:
         return Topics(self.ask)
 
     @property
+    def groups(self) -> Groups:
+        """The consumer groups: move their coordinators, expire their members."""
+        return Groups(self.ask)
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactional ids: move their coordinators."""
+        return Transactions(self.ask)
+
+    @property
     def tier(self) -> Tier:
         """The remote tier: copy and expire segments now."""
         return Tier(self.ask)
@@ -87,6 +97,10 @@ class HttpControl:
     def logs(self) -> Logs:
         """What the brokers log."""
         return Logs(self.ask)
+
+    def move_controller(self) -> int:
+        """Let another node be the active controller; return its id."""
+        return View(self.ask).move_controller()
 
     def reset(self) -> None:
         """Give the cluster back as new, as `tidelog.run()`'s `reset` does."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.control.broker import BrokerControl
     from tidelog.control.cluster import ClusterControl
 
-__all__ = ["CALLS"]
+__all__ = ["CALLS", "Place", "lead", "placed"]
 
 REQUEST_MS_MAX = 30_000
 _FIELDS = {
@@ -68,44 +68,65 @@ class Placed:
 
     leader: int
     replicas: tuple[int, ...]
+    isr: tuple[int, ...]
     is_moving: bool
 
 
 async def _delete_records(control: ClusterControl, args: Records) -> Nothing:
     """Delete the records of a partition before an offset."""
-    placed = await _placed(control, args.topic, args.partition)
-    if placed.leader == -1:
+    where = await placed(control, args.topic, args.partition)
+    if where.leader == -1:
         text = f"{args.topic}-{args.partition} has no leader"
         raise ControlError(text, field="partition", status=REFUSED)
-    await control.node(placed.leader).ask("broker.delete_records", asdict(args))
+    await control.node(where.leader).ask("broker.delete_records", asdict(args))
     return Nothing()
 
 
 async def _elect(control: ClusterControl, args: Election) -> Nothing:
     """Elect the preferred leader of a partition; unclean: any live replica, if none in sync is."""
-    await _placed(control, args.topic, args.partition)
+    await placed(control, args.topic, args.partition)
     await control.first().ask("broker.elect_leader", asdict(args))
     return Nothing()
 
 
 async def _move(control: ClusterControl, args: Move) -> Nothing:
     """Move a partition to other brokers, and wait until they have it."""
-    await _placed(control, args.topic, args.partition)
+    await placed(control, args.topic, args.partition)
     await control.first().ask("broker.move_partition", asdict(args))
 
     async def look() -> str | None:
-        placed = await _placed(control, args.topic, args.partition)
-        is_there = placed.replicas == args.replicas and not placed.is_moving
-        return None if is_there else f"{args.topic}-{args.partition} is on {placed.replicas}"
+        where = await placed(control, args.topic, args.partition)
+        is_there = where.replicas == args.replicas and not where.is_moving
+        return None if is_there else f"{args.topic}-{args.partition} is on {where.replicas}"
 
     await control.until(look)
     return Nothing()
 
 
-async def _placed(control: ClusterControl, topic: str, partition: int) -> Placed:
+async def lead(control: ClusterControl, topic: str, partition: int, broker: int) -> None:
+    """Let a broker lead a partition. It gets a replica in the place of the last one, if it has
+    none."""
+    replicas = (await placed(control, topic, partition)).replicas
+    wanted = (broker, *(each for each in replicas if each != broker))[: len(replicas)]
+    if wanted != replicas:
+        await _move(control, Move(topic, partition, wanted))
+
+    async def look() -> str | None:
+        where = await placed(control, topic, partition)
+        if where.leader == broker:
+            return None
+        if broker in where.isr:
+            await _elect(control, Election(topic, partition))
+        return f"{topic}-{partition} is led by broker {where.leader}, not by {broker}"
+
+    await control.until(look)
+
+
+async def placed(control: ClusterControl, topic: str, partition: int) -> Placed:
+    """Return where a partition is."""
     asked = {"topic": topic, "partition": partition}
-    placed: Placed = await control.first().ask("broker.placed", asked)
-    return placed
+    where: Placed = await control.first().ask("broker.placed", asked)
+    return where
 
 
 def _placed_here(control: BrokerControl, args: Place) -> Placed:
@@ -118,7 +139,7 @@ def _placed_here(control: BrokerControl, args: Place) -> Placed:
         text = f"{args.topic} has no partition {args.partition}"
         raise ControlError(text, field="partition", status=MISSING)
     is_moving = bool(found.adding_replicas or found.removing_replicas)
-    return Placed(found.leader, found.replicas, is_moving)
+    return Placed(found.leader, found.replicas, found.isr, is_moving)
 
 
 async def _delete_here(control: BrokerControl, args: Records) -> Nothing:

@@ -11,7 +11,17 @@ import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control import actions, brokers, clock, logs, partitions, reset, state, topics
+from tidelog.control import (
+    actions,
+    brokers,
+    clock,
+    coordinators,
+    logs,
+    partitions,
+    reset,
+    state,
+    topics,
+)
 from tidelog.control.errors import MISSING, ControlError
 from tidelog.control.faults import devices, links, shared_counts
 from tidelog.control.faults import group as faults
@@ -32,6 +42,7 @@ _GROUPS = (
     actions,
     brokers,
     clock,
+    coordinators,
     devices,
     faults,
     links,

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tidelog.control.cluster_time import ClockSetting
     from tidelog.control.faults.handles import Devices, Faults, Network
     from tidelog.control.faults.rules import Count
-    from tidelog.control.handles import Clock, Logs, Tier, Topics
+    from tidelog.control.handles import Clock, Groups, Logs, Tier, Topics, Transactions
     from tidelog.control.state import ClusterState
     from tidelog.embedded.nodes import Node
     from tidelog.seams import Runtime
@@ -347,6 +347,20 @@ class Cluster:
         return Topics(self.ask)
 
     @property
+    def groups(self) -> Groups:
+        """The consumer groups: move their coordinators, expire their members."""
+        from tidelog.control.handles import Groups
+
+        return Groups(self.ask)
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactional ids: move their coordinators."""
+        from tidelog.control.handles import Transactions
+
+        return Transactions(self.ask)
+
+    @property
     def tier(self) -> Tier:
         """The remote tier: copy and expire segments now."""
         from tidelog.control.handles import Tier
@@ -359,6 +373,12 @@ class Cluster:
         from tidelog.control.handles import Logs
 
         return Logs(self.ask)
+
+    async def move_controller(self) -> int:
+        """Let another node be the active controller, as `View.move_controller`."""
+        from tidelog.control.handles import View
+
+        return await View(self.ask).move_controller()
 
     async def reset(self) -> None:
         """Give the cluster back as new, as `View.reset`: without topics, groups and faults."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import IO, Any, Self
 
-    from tidelog.control.blocking import Clock, Logs, Tier, Topics
+    from tidelog.control.blocking import Clock, Groups, Logs, Tier, Topics, Transactions
     from tidelog.control.brokers import Brokers, BrokerState
     from tidelog.control.faults.blocking import Devices, Faults, Network
     from tidelog.control.state import ClusterState
@@ -348,6 +348,20 @@ class RunningCluster:
         return Topics(self.ask)
 
     @property
+    def groups(self) -> Groups:
+        """The consumer groups: move their coordinators, expire their members."""
+        from tidelog.control.blocking import Groups
+
+        return Groups(self.ask)
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactional ids: move their coordinators."""
+        from tidelog.control.blocking import Transactions
+
+        return Transactions(self.ask)
+
+    @property
     def tier(self) -> Tier:
         """The remote tier: copy and expire segments now."""
         from tidelog.control.blocking import Tier
@@ -360,6 +374,12 @@ class RunningCluster:
         from tidelog.control.blocking import Logs
 
         return Logs(self.ask)
+
+    def move_controller(self) -> int:
+        """Let another node be the active controller, as `View.move_controller`."""
+        from tidelog.control.blocking import View
+
+        return View(self.ask).move_controller()
 
     def reset(self) -> None:
         """Give the cluster back as new, as `View.reset`: without topics, groups and faults."""

@@ -231,7 +231,7 @@ class Quorum:
                 if self._is_alone:
                     raise
                 log.error("node %d cannot lead: %s", self.node_id, error)
-                asyncio.get_running_loop().call_soon(self._leave)
+                asyncio.get_running_loop().call_soon(self.resign)
         self._follow()
         self._progress()
 
@@ -253,8 +253,8 @@ class Quorum:
             except (NotControllerError, OSError):
                 log.error("cannot record the vote")  # the reason was logged
 
-    def _leave(self) -> None:
-        """Resign, because a leader that cannot write must let another one lead."""
+    def resign(self) -> None:
+        """Let another voter lead, if this one does."""
         if not self.is_out:
             self.step(e.Leave())
 

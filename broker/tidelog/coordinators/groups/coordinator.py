@@ -279,6 +279,22 @@ class GroupCoordinator:
         self.perform(shard, group, effects)
         return ErrorCode.NONE, results
 
+    def end_sessions(self, group_id: str, member_id: str | None = None) -> int | ErrorCode | None:
+        """Time out a member, by default all, now; return how many have left, None if there is no
+        such member."""
+        found = self._find(group_id)
+        if isinstance(found, ErrorCode):
+            return found
+        shard, group = found
+        if member_id is not None and member_id not in group.members:
+            return None
+        count = len(group.members)
+        chosen = list(group.members) if member_id is None else [member_id]
+        effects = group.end_sessions(chosen, self.now())
+        left = count - len(group.members)
+        self.perform(shard, group, effects)
+        return left
+
     def _find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
         """Find a group for a member's request; an unknown group is an unknown member."""
         if not group_id and not self.led.is_closed:

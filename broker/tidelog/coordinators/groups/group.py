@@ -37,7 +37,7 @@ from tidelog.coordinators.groups.states import TRANSITIONS, GroupLimits, GroupSt
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["TRANSITIONS", "Group", "GroupLimits", "GroupState"]
 
@@ -228,6 +228,12 @@ class Group:
         if self.sync_deadline_ms is not None and self.sync_deadline_ms <= due:
             self._expire_sync(now)
         return self._take_effects()
+
+    def end_sessions(self, member_ids: Iterable[str], now: Now) -> list[Effect]:
+        """Time out these members now, unless a parked request keeps them alive."""
+        for member_id in member_ids:
+            self.members[member_id].deadline_ms = now.ticks_ms
+        return self.expire(now)
 
     def stored(
         self, what: AssignmentStored | StaticMemberStored, error: ErrorCode, now: Now
