@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.fetcher_manager import FetcherManager
     from tidelog.replication.lost_replicas import LostReplicas
+    from tidelog.replication.partition import Partition
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Listener, Network, Runtime
@@ -124,6 +125,10 @@ class Membership:
         """Let another voter be the active controller, if this one is."""
         if self._quorum is not None and self._quorum.has_started:
             self._quorum.resign()
+
+    def truncate_follower(self, partition: Partition, offset: int) -> bool:
+        """Truncate the log of a followed partition; whether it is fetched now."""
+        return self._fetchers is not None and self._fetchers.truncate(partition, offset)
 
     @property
     def dispatcher(self) -> Dispatcher:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tidelog.control.clock import Clocks
+    from tidelog.control.making import Made
     from tidelog.control.state import ClusterState
 
 __all__ = ["Ask", "Clock", "Groups", "Logs", "Tier", "Topics", "Transactions", "View"]
@@ -164,6 +165,39 @@ class Topics:
         asked = {"producer_id": producer_id, "topic": topic, "partition": partition}
         count: int = (await self._ask("topics.expire_producer", asked)).count
         return count
+
+    async def make_gap(self, topic: str, partition: int = 0, count: int = 1) -> Made:
+        """Append `count` offsets that have no record: an empty batch, as compaction leaves it."""
+        return await self._make("gap", topic, partition, {"count": count})
+
+    async def make_control_batch(
+        self, topic: str, partition: int = 0, *, commit: bool = True
+    ) -> Made:
+        """Append a control batch: the end marker of a transaction that wrote nothing here."""
+        return await self._make("control_batch", topic, partition, {"commit": commit})
+
+    async def make_aborted(
+        self, topic: str, partition: int = 0, values: Sequence[str] = ("aborted",)
+    ) -> Made:
+        """Append records with these values in a transaction, and the marker that aborts it."""
+        return await self._make("aborted", topic, partition, {"values": list(values)})
+
+    async def make_tombstones(self, topic: str, keys: Sequence[str], partition: int = 0) -> Made:
+        """Append a record without value for each key."""
+        return await self._make("tombstones", topic, partition, {"keys": list(keys)})
+
+    async def _make(self, what: str, topic: str, partition: int, more: dict[str, Any]) -> Made:
+        asked = {"topic": topic, "partition": partition, **more}
+        made: Made = await self._ask(f"topics.make_{what}", asked)
+        return made
+
+    async def truncate(self, topic: str, partition: int, broker: int, offset: int) -> int:
+        """Truncate the log of a follower to an offset, or to the start of the batch that has it;
+        return where it ended. The follower fetches the rest again at once, unless
+        `network.cut` keeps it from its leader."""
+        asked = {"topic": topic, "partition": partition, "broker": broker, "offset": offset}
+        end: int = (await self._ask("topics.truncate", asked)).offset
+        return end
 
 
 class Groups:

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.replication.fetch_state import State
 from tidelog.replication.leader_end_point import RemoteLeader
 from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
 from tidelog_protocol.errors import ErrorCode
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.leader_end_point import LeaderEndPoint
+    from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Rng
 
@@ -129,6 +131,21 @@ class FetcherManager:
         number = int.from_bytes(topic.topic_id[:4], "big") + state.partition
         fetcher_id = number % self._config.num_replica_fetchers
         return _Source(state.leader, leader.epoch, leader.host, leader.port, fetcher_id)
+
+    def truncate(self, partition: Partition, offset: int) -> bool:
+        """Truncate the log of a followed partition, and fetch the rest again; whether it is
+        fetched now."""
+        key = (partition.topic_id, partition.topic_partition.partition)
+        source = self._sources.get(key)
+        if source is None:
+            return False
+        fetcher = self._fetchers[source]
+        state = fetcher.state(*key)
+        if state is None or state.state is not State.FETCHING:
+            return False
+        fetcher.cut(state, offset)
+        fetcher.fetch_soon(state)
+        return True
 
     # ---- fetchers -----------------------------------------------------------------------------
 
