@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.formatting import look, not_formatted, random_cluster_id
+from tidelog.cluster.metadata.image import is_of_the_brokers
 from tidelog.cluster.metadata.settings import METADATA_PARTITION, MetadataLogSettings
 from tidelog.start_error import StartError, system_words
 from tidelog_storage.checkpoints import PARTITION_METADATA
@@ -19,13 +20,14 @@ from tidelog_storage.manager import LogManager
 
 if TYPE_CHECKING:
     from asyncio import BaseProtocol
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig, Endpoint
-    from tidelog.metrics.broker_gauges import Waiting
+    from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.metrics.meters import Meters
     from tidelog.metrics.prometheus import PrometheusEndpoint
+    from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Listener, Network, Runtime
 
 __all__ = [
@@ -191,10 +193,10 @@ def metadata_log_settings(
 
 
 def metrics_endpoint(
-    meters: Meters, config: BrokerConfig, logs: LogManager, purgatories: Mapping[str, Waiting]
+    meters: Meters, config: BrokerConfig, replicas: ReplicaManager, groups: GroupCoordinator
 ) -> PrometheusEndpoint | None:
-    """Return the endpoint of `metrics.prometheus.listener`, with these gauges; StartError on
-    failure."""
+    """Return the endpoint of `metrics.prometheus.listener`, with the gauges of these; StartError
+    on failure."""
     key, address = "metrics.prometheus.listener", config.metrics_prometheus_listener
     if not address:
         return None
@@ -202,17 +204,27 @@ def metrics_endpoint(
     if not colon or not port.isascii() or not port.isdigit():
         raise StartError(f"{key}: {address!r} is not of the form HOST:PORT")
     try:
+        from tidelog.coordinators.groups.gauges import tell_groups  # noqa: PLC0415 - too
         from tidelog.metrics.broker_gauges import tell_logs, tell_purgatories  # noqa: PLC0415 - too
         from tidelog.metrics.prometheus import (  # noqa: PLC0415 - an extra, and few ask for it
             PrometheusEndpoint,
         )
+        from tidelog.replication.gauges import tell_partitions  # noqa: PLC0415 - too
     except ModuleNotFoundError as error:
         raise StartError(
             f"{key}: needs prometheus-client (pip install 'tidelog[metrics]')"
         ) from error
-    tell_logs(meters, logs)
+    tell_logs(meters, replicas.logs)
+    purgatories = {
+        "DeleteRecords": replicas.delete_records_purgatory,
+        "Fetch": replicas.fetch_purgatory,
+        "Produce": replicas.produce_purgatory,
+    }
     tell_purgatories(meters, purgatories)
+    tell_partitions(meters, replicas)
+    tell_groups(meters, groups, replicas)
     try:
-        return PrometheusEndpoint(meters, host.strip("[]"), int(port))
+        is_hidden = None if config.metrics_prometheus_internal_topics else is_of_the_brokers
+        return PrometheusEndpoint(meters, host.strip("[]"), int(port), is_hidden)
     except (OSError, OverflowError) as error:
         raise StartError(f"{key}: cannot listen on {address}: {error}") from error

@@ -42,7 +42,7 @@ from tidelog.foundation import (
 from tidelog.healing.schedule import Healing
 from tidelog.maintenance import Maintenance
 from tidelog.membership import Membership
-from tidelog.metrics.meters import Meters
+from tidelog.metrics.meters import DataPathCounts, Meters
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.network.observer import RequestObserver
@@ -268,7 +268,7 @@ class BrokerServer:
             on_disk_failure=disks.failed,
         )
         if config.metrics_prometheus_listener:
-            replicas.bytes_out = self.meters.topic_count("BytesOutPerSec")
+            replicas.counts = DataPathCounts(self.meters)
         disks.on_spare_failure.append(replicas.directory_failed)
         groups = self._groups = GroupCoordinator(
             config=config,
@@ -336,7 +336,8 @@ class BrokerServer:
         self._requests = RequestObserver(
             self.runtime.clock, self.dispatchers, self.meters if is_metered else None
         )
-        self._metrics = self._metrics_endpoint(self.replicas)
+        assert self._groups is not None
+        self._metrics = metrics_endpoint(self.meters, self.config, self.replicas, self._groups)
         self._connections.open(self._dispatcher)
 
     def _log_dir_moves(self) -> LogDirMoves:
@@ -366,14 +367,6 @@ class BrokerServer:
         )
         tier.open()
         return tier
-
-    def _metrics_endpoint(self, replicas: ReplicaManager) -> PrometheusEndpoint | None:
-        waiting = {
-            "DeleteRecords": replicas.delete_records_purgatory,
-            "Fetch": replicas.fetch_purgatory,
-            "Produce": replicas.produce_purgatory,
-        }
-        return metrics_endpoint(self.meters, self.config, replicas.logs, waiting)
 
     def _follow_images(self, metadata: MetadataLog, replicas: ReplicaManager) -> None:
         assert self._groups is not None

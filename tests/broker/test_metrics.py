@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
+from typing import TYPE_CHECKING
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 import tidelog
 from support.clusters import run
+from tidelog.cluster.metadata.image import is_of_the_brokers
 from tidelog.embedded.cluster_settings import metrics_listener
 from tidelog.embedded.ports import Ports
-from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name, Sample
+from tidelog.metrics.meters import BROKER_TOPIC_METRICS, DataPathCounts, Meters, Name, Sample
 from tidelog.metrics.prometheus import PrometheusEndpoint, families, metric_name
 from tidelog.runtime import system_runtime
 from tidelog.server import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_mark_counts_for_its_topic_and_for_all() -> None:
@@ -150,3 +156,71 @@ def test_an_address_that_cannot_be_is_refused_by_its_key(address: str) -> None:
             await tidelog.Cluster({"metrics.prometheus.listener": address}).start()
 
     run(test)
+
+
+def values_of(text: str) -> dict[str, float]:
+    """The series of an answer, with their labels as they are written."""
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {series: float(value) for series, _, value in lines}
+
+
+def test_a_cluster_shows_records_requests_replicas_and_lag_by_kafkas_names() -> None:
+    async def test():
+        ports = Ports()
+        first, *_ = await ports.take(system_runtime(), "127.0.0.1", 1)
+        ports.release()
+        settings = {
+            "metrics.prometheus.listener": f"127.0.0.1:{first}",
+            "group.initial.rebalance.delay.ms": 0,
+        }
+        async with tidelog.Cluster(settings) as cluster:
+            servers = cluster.bootstrap_servers
+            await cluster.create_topic("t")
+            async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+                for _ in range(3):
+                    await producer.send_and_wait("t", b"value")
+            options = {"bootstrap_servers": servers, "group_id": "g", "enable_auto_commit": False}
+            async with AIOKafkaConsumer("t", auto_offset_reset="earliest", **options) as consumer:
+                await consumer.getone()
+                await consumer.commit({TopicPartition("t", 0): 1})
+            found = values_of(await asyncio.to_thread(get, first))
+        topic = "kafka_server_brokertopicmetrics_"
+        assert found[topic + 'messagesin_total{topic="t"}'] == 3
+        assert found[topic + "messagesin_total"] == 3
+        assert (
+            found[topic + 'bytesin_total{topic="t"}']
+            == found['kafka_log_log_size{partition="0",topic="t"}']
+        )
+        requests = "kafka_network_requestmetrics_"
+        assert found[requests + 'totaltimems_count{request="Produce"}'] == 3
+        assert any(one.startswith(requests + 'requests_total{request="Fetch"') for one in found)
+        for name, value in (("insyncreplicascount", 1), ("underreplicated", 0)):
+            assert found[f'kafka_cluster_partition_{name}{{partition="0",topic="t"}}'] == value
+        assert found["kafka_server_replicamanager_underreplicatedpartitions"] == 0
+        assert found["kafka_coordinator_group_groupmetadatamanager_numgroups"] == 1
+        group = '{consumergroup="g",partition="0",topic="t"}'
+        assert found["kafka_consumergroup_current_offset" + group] == 1
+        assert found["kafka_consumergroup_lag" + group] == 2
+        assert not any("__consumer_offsets" in series for series in found)
+
+    run(test)
+
+
+def test_series_of_internal_topics_are_left_out_but_counted_in_totals() -> None:
+    meters = Meters()
+    counts = DataPathCounts(meters)
+    counts.messages_in.by_topic["__consumer_offsets"] += 2
+    counts.messages_in.by_topic["t"] += 1
+
+    def told(is_hidden: Callable[[str], bool] | None) -> dict[str, float]:
+        return {
+            sample.labels.get("topic", ""): sample.value
+            for family in families(meters, is_hidden)
+            for sample in family.samples
+            if "messagesin" in sample.name
+        }
+
+    assert told(is_of_the_brokers) == {"": 3, "t": 1}
+    assert told(None) == {"": 3, "t": 1, "__consumer_offsets": 2}
+    counts.forget("t")
+    assert told(None) == {"": 3, "__consumer_offsets": 2}

@@ -19,6 +19,7 @@ from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.config.broker import BrokerConfig
 from tidelog.coordinators.transactions.transactions import Transactions
+from tidelog.metrics.meters import DataPathCounts, Meters
 from tidelog.network.dispatch import Deferred, Handler, RequestContext
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tidelog.metrics.meters import Meters
 
 NODE_ID = 1
 NOW_MS = 1_700_000_000_000
@@ -187,7 +187,7 @@ class DataPath:
             topic_configs({}, node_id),
         )
         if meters is not None:
-            self.replicas.bytes_out = meters.topic_count("BytesOutPerSec")
+            self.replicas.counts = DataPathCounts(meters)
         self.image = ClusterImage(
             cluster_id="test", brokers={node_id: BrokerImage(node_id, "127.0.0.1", 9092)}
         )

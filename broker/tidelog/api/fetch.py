@@ -93,7 +93,7 @@ class FetchApi:
             config.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(rng.bytes(4), "big"),
         )
-        self._bytes_out = replica_manager.bytes_out
+        self._counts = replica_manager.counts
         self._max_bytes = config.fetch_max_bytes
         self._rack_aware = config.replica_selector_class == RACK_AWARE_SELECTOR
 
@@ -247,10 +247,10 @@ class FetchApi:
         session_id: int,
     ) -> FetchResponse | list[Buffer]:
         """Build the whole response; already encoded if it holds only records."""
-        if self._bytes_out is not None and fetch.replica_id < 0:
+        if self._counts is not None and fetch.replica_id < 0:
             for request, result in zip(requests, results, strict=True):
                 if result.size:
-                    self._bytes_out.by_topic[request.topic or ""] += result.size
+                    self._counts.bytes_out.by_topic[request.topic or ""] += result.size
         if fetch.version >= FETCH_FLEXIBLE_FROM:
             topics = _plain_topics(requests, results)
             if topics is not None:

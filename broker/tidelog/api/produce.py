@@ -155,6 +155,7 @@ class ProduceApi:
     def __init__(self, replica_manager: ReplicaManager, transactions: Transactions) -> None:
         self._replicas = replica_manager
         self._gate = ProduceGate(transactions)
+        self._counts = replica_manager.counts
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """Return the handlers by API key."""
@@ -275,14 +276,13 @@ class ProduceApi:
                 records, acks=acks, now_ms=work.now_ms, produce_version=work.version
             )
         except StorageError as error:
-            if error.code is ErrorCode.INVALID_RECORD and not _is_one_batch(records):
-                return self._failure(work, index, error.code)  # Kafka does not read the log
-            answer = self._storage_failure(work, index, partition, error)
-            if error.code is ErrorCode.CORRUPT_MESSAGE and not _is_readable(records):
-                answer.error_message = error.message
-            return answer
+            return self._refused(work, index, partition, records, error)
         first_offset, last_offset, log_append_time, log_start_offset, _ = result
         work.touched.append(partition.topic_partition)
+        if self._counts is not None:
+            topic = partition.topic_partition.topic
+            self._counts.messages_in.by_topic[topic] += last_offset - first_offset + 1
+            self._counts.bytes_in.by_topic[topic] += len(records)
         if acks == -1 and partition.log.high_watermark <= last_offset:
             work.waits.append((partition, last_offset + 1, outcomes, len(outcomes)))
         return produced(index, first_offset, log_append_time, log_start_offset)
@@ -308,6 +308,21 @@ class ProduceApi:
             log_start_offset=-1,
             error_message=message,
         )
+
+    def _refused(
+        self,
+        work: _Request,
+        index: int,
+        partition: Partition,
+        records: object,
+        error: StorageError,
+    ) -> _Answer:
+        if error.code is ErrorCode.INVALID_RECORD and not _is_one_batch(records):
+            return self._failure(work, index, error.code)  # Kafka does not read the log
+        answer = self._storage_failure(work, index, partition, error)
+        if error.code is ErrorCode.CORRUPT_MESSAGE and not _is_readable(records):
+            answer.error_message = error.message
+        return answer
 
     def _storage_failure(
         self, work: _Request, index: int, partition: Partition, error: StorageError

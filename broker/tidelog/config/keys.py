@@ -115,6 +115,12 @@ class ProcessKeys:
         "port 0 for a free one. tidelog's own: Kafka's metrics are JMX beans.",
         internal=True,
     )
+    metrics_prometheus_internal_topics: bool = boolean(
+        False,
+        "Also serve the series of topics that brokers make for themselves, such as "
+        "`__consumer_offsets`. Totals count them anyway. tidelog's own.",
+        internal=True,
+    )
     background_threads: int = integer(
         10, "Threads for background work.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
     )

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["BROKER_TOPIC_METRICS", "Labels", "Meters", "Name", "Sample", "Timer", "TopicCount"]
+__all__ = [
+    "BROKER_TOPIC_METRICS",
+    "DataPathCounts",
+    "Labels",
+    "Meters",
+    "Name",
+    "Sample",
+    "Timer",
+    "TopicCount",
+]
 
 Labels = tuple[tuple[str, str], ...]
 """The further keys of an MBean, as (key, value) pairs."""
@@ -83,6 +92,22 @@ class TopicCount:
         whole = self._of_deleted + sum(self.by_topic.values())
         topics = [Sample((("topic", topic),), count) for topic, count in self.by_topic.items()]
         return [Sample((), whole), *sorted(topics)]
+
+
+class DataPathCounts:
+    """Counts of `kafka.server:type=BrokerTopicMetrics` that Produce and Fetch keep."""
+
+    __slots__ = ("bytes_in", "bytes_out", "messages_in")
+
+    def __init__(self, meters: Meters) -> None:
+        self.bytes_in = meters.topic_count("BytesInPerSec")
+        self.bytes_out = meters.topic_count("BytesOutPerSec")
+        self.messages_in = meters.topic_count("MessagesInPerSec")
+
+    def forget(self, topic: str) -> None:
+        """Remove the counts of a deleted topic."""
+        for count in (self.bytes_in, self.bytes_out, self.messages_in):
+            count.forget(topic)
 
 
 class Meters:

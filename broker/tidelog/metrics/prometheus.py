@@ -20,11 +20,13 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from prometheus_client.metrics_core import Metric
 
     from tidelog.metrics.meters import Labels, Meters, Name, Sample, Timer
+
+    IsHidden = Callable[[str], bool] | None
 
 __all__ = ["PrometheusEndpoint"]
 
@@ -35,10 +37,11 @@ _QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)  # Kafka's
 class PrometheusEndpoint:
     """The endpoint of one broker: from its construction until `stop`."""
 
-    def __init__(self, meters: Meters, host: str, port: int) -> None:
-        """Listen; `port` 0 takes a free one. OSError when the address is taken."""
+    def __init__(self, meters: Meters, host: str, port: int, is_hidden: IsHidden = None) -> None:
+        """Listen; `port` 0 takes a free one. OSError when the address is taken. The series of
+        topics that are hidden are left out."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_LoopCollector(meters, asyncio.get_running_loop()))
+        registry.register(_LoopCollector(meters, asyncio.get_running_loop(), is_hidden))
         self._server, self._thread = start_http_server(port, host, registry)
 
     @property
@@ -56,25 +59,34 @@ class PrometheusEndpoint:
 class _LoopCollector(Collector):
     """Reads the meters on the loop that writes them, from any thread."""
 
-    def __init__(self, meters: Meters, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, meters: Meters, loop: asyncio.AbstractEventLoop, is_hidden: IsHidden
+    ) -> None:
         self._meters = meters
         self._loop = loop
+        self._is_hidden = is_hidden
 
     def collect(self) -> Iterable[Metric]:
         """Return all meters."""
 
         async def read() -> list[Metric]:
-            return list(families(self._meters))
+            return list(families(self._meters, self._is_hidden))
 
         return asyncio.run_coroutine_threadsafe(read(), self._loop).result(READ_SECONDS_MAX)
 
 
-def families(meters: Meters) -> Iterable[Metric]:
-    """Return Prometheus' metric families of these meters."""
+def families(meters: Meters, is_hidden: IsHidden = None) -> Iterable[Metric]:
+    """Return Prometheus' metric families of these meters, without topics that are hidden."""
+
+    def shown(samples: list[Sample]) -> list[Sample]:
+        if is_hidden is None:
+            return samples
+        return [one for one in samples if not is_hidden(dict(one.labels).get("topic", ""))]
+
     for name, samples in meters.counts():
-        yield _filled(CounterMetricFamily, name, samples)
+        yield _filled(CounterMetricFamily, name, shown(samples))
     for name, samples in meters.gauges():
-        yield _filled(GaugeMetricFamily, name, samples)
+        yield _filled(GaugeMetricFamily, name, shown(samples))
     for name, timers in meters.timers():
         yield _summary(name, timers)
 

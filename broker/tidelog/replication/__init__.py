@@ -12,6 +12,7 @@ assigned_logs.py      their logs: opens, deletes, sets aside
 roles.py              listeners to changes of their roles
 topic_configs.py      the configuration of their logs
 alter_partition.py    proposes changes of the in-sync replicas to the controller
+gauges.py             their metrics
 purgatory.py          operations that wait for a partition's progress, or their deadline
 delayed_answers.py    Produce and DeleteRecords that wait for a watermark
 fetch_sessions.py     incremental Fetch (KIP-227)

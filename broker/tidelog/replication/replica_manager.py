@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
-    from tidelog.metrics.meters import TopicCount
+    from tidelog.metrics.meters import DataPathCounts
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.partition import FetchParams
@@ -87,9 +87,9 @@ class ReplicaManager:
         ]
         self.rules = ReplicaRules(lambda: int(clock.monotonic() * 1000))
         self.rules.append_failed = self._append_failed
-        self.bytes_out: TopicCount | None = None
-        """Counts records read by consumers, from disk and from the remote tier; None if metrics
-        are off. Set before the handlers are built."""
+        self.counts: DataPathCounts | None = None
+        """Counts records of producers, and those read by consumers, from disk and from the remote
+        tier; None if metrics are off. Set before the handlers are built."""
         self._log_config = log_config
         self._on_disk_failure = on_disk_failure
         self._timers = timers
@@ -247,8 +247,8 @@ class ReplicaManager:
                 self._wake_all(partition.topic_partition)
 
     def _delete_topic(self, topic: TopicImage) -> None:
-        if self.bytes_out is not None:
-            self.bytes_out.forget(topic.name)
+        if self.counts is not None:
+            self.counts.forget(topic.name)
         for state in topic.partitions:
             self._leave((topic.name, state.partition), delete=True)
 

@@ -9,5 +9,6 @@ pending.py      offsets of open transactions, which wait for their marker; pure
 records.py      records of `__consumer_offsets` in Kafka's bytes
 shard.py        one partition of `__consumer_offsets` in memory
 coordinator.py  follows elections, performs effects, sets timers, writes records
+gauges.py       metrics of groups: number, offsets, lag
 admin.py        commit and fetch offsets; list, describe, delete and expire groups
 """
