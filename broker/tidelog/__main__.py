@@ -9,9 +9,13 @@ COMMANDS = {
     "broker": ("tidelog.cli.broker", "run one node of a cluster"),
     "format": ("tidelog.cli.format", "format the directories of one node of a cluster"),
     "topics": ("tidelog.cli.topics", "list, create, describe, alter and delete topics"),
-    "groups": ("tidelog.cli.groups", "list, describe and delete consumer groups"),
+    "groups": ("tidelog.cli.groups", "list, describe, reset and delete consumer groups"),
     "produce": ("tidelog.cli.produce", "write lines of standard input to a topic"),
     "consume": ("tidelog.cli.consume", "print the records of a topic"),
+    "records": ("tidelog.cli.records", "delete the records before an offset or a time"),
+    "leaders": ("tidelog.cli.leaders", "elect the leaders of partitions"),
+    "partitions": ("tidelog.cli.partitions", "move a partition to other brokers"),
+    "transactions": ("tidelog.cli.transactions", "list transactions and abort one"),
     "configs": ("tidelog.cli.configs", "describe and alter settings of topics and brokers"),
     "tiers": (
         "tidelog.cli.tiers",
@@ -24,6 +28,10 @@ COMMANDS = {
     ),
     "demo": ("tidelog_pipeline.demo", "real flights through tiered brokers, by Spark, checked"),
 }
+
+EXIT_CODES = (
+    "exit codes: 0 done, 1 failed (one line on standard error says why), 2 wrong usage, 130 Ctrl-C"
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,15 +49,18 @@ def main(arguments: list[str] | None = None) -> int:
     if not words or words[0] in ("--help", "-h", "help"):
         print(usage())  # noqa: T201 - command line
         return 0
-    print(f"tidelog: unknown command {words[0]!r}; see tidelog --help", file=sys.stderr)  # noqa: T201
+    from tidelog.cli.common import did_you_mean  # noqa: PLC0415 - errors are rare
+
+    near = did_you_mean(words[0], COMMANDS) or "; see tidelog --help"
+    print(f"tidelog: unknown command {words[0]!r}{near}", file=sys.stderr)  # noqa: T201
     return 2
 
 
 def usage() -> str:
     """The overview of all commands."""
     lines = ["usage: tidelog COMMAND [OPTIONS]", "", "A Kafka-compatible broker.", "", "commands:"]
-    lines += [f"  {name:<9} {purpose}" for name, (_, purpose) in COMMANDS.items()]
-    lines += ["", "`tidelog COMMAND --help` lists the options of a command."]
+    lines += [f"  {name:<12} {purpose}" for name, (_, purpose) in COMMANDS.items()]
+    lines += ["", "`tidelog COMMAND --help` lists the options of a command.", "", EXIT_CODES]
     return "\n".join(lines)
 
 

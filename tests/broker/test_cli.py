@@ -343,7 +343,7 @@ def test_produce_consume_and_groups(
         (1, "b", "zwei"),
         (2, "c", None),
     ]
-    assert records[0]["headers"] == {"h": "x"}
+    assert records[0]["headers"] == [["h", "x"]]
     assert tool(
         capsys, cluster, "consume", "lines", "--partition", "0", "--offset", "1", "-n", "1"
     )[:2] == (0, "zwei\n")

@@ -11,11 +11,17 @@ streams.py        standard input, output and error of these commands
 
 Console tools, for any broker:
 topics.py         lists, creates, describes, alters and deletes topics
-groups.py         lists, describes and deletes consumer groups
+groups.py         lists, describes, resets and deletes consumer groups
+records.py        deletes records
+leaders.py        elects leaders of partitions
+partitions.py     moves a partition to other brokers
+transactions.py   lists transactions and aborts one
 configs.py        describes and alters settings
 produce.py        writes lines to a topic
 consume.py        prints records
+json_records.py   records as lines of JSON
 tiers.py          shows the segments of a topic, local and remote
 verify.py         reads records back and checks them
+positions.py      offsets and times as users give them
 common.py         options, errors and tables of these tools
 """

@@ -109,6 +109,14 @@ def describe_error(error_code: int, message: str | None = None) -> str:
     return f"{message} ({name})" if message else name
 
 
+def did_you_mean(given: str, names: Iterable[str]) -> str:
+    """Return the end of an error that names the nearest of these names; empty if none is near."""
+    import difflib  # noqa: PLC0415 - errors are rare
+
+    near = difflib.get_close_matches(given, list(names), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
     """Parse `key=value` words into a dictionary."""
     result = {}

@@ -4,21 +4,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli import common
+from tidelog.cli import common, positions
+from tidelog.cli.json_records import to_line
 from tidelog.cli.produce import describe, quiet_client_library
 from tidelog.cli.topics import metadata
 
 if TYPE_CHECKING:
     import argparse
+    import asyncio
     from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_args(positions.join_past(arguments, ["--from"]))
     return common.run("consume", lambda: _consume(options))
 
 
@@ -27,6 +28,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("topic")
     parser.add_argument(
         "--from-beginning", action="store_true", help="all records, not only new ones"
+    )
+    parser.add_argument(
+        "--from", dest="since", metavar="TIME", help=f"start at {positions.TIME_FORM}"
     )
     parser.add_argument("-n", "--count", type=int, help="stop after this many records")
     parser.add_argument(
@@ -44,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
         "--key", metavar="SEPARATOR", help="print the key and this separator before each value"
     )
     parser.add_argument(
-        "--json", action="store_true", help="print records as JSON, with all their fields"
+        "--json",
+        action="store_true",
+        help="print records as JSON, with all their fields; `produce --json` writes them again",
     )
     return parser
 
@@ -58,6 +64,12 @@ def _consume(options: argparse.Namespace) -> None:
         raise common.CommandError("--offset needs --partition")
     if options.group is not None and options.partition is not None:
         raise common.CommandError("--group and --partition exclude each other")
+    if options.since is not None:
+        if options.from_beginning or options.offset is not None:
+            raise common.CommandError("--from excludes --from-beginning and --offset")
+        if options.group is not None:
+            raise common.CommandError("--from and --group exclude each other; see `groups reset`")
+        options.since_ms = positions.time_ms(options.since)
     try:
         asyncio.run(_print_records(options))
     except KafkaError as error:
@@ -77,10 +89,10 @@ async def _print_records(options: argparse.Namespace) -> None:
     )
     try:
         await consumer.start()
-        await _place(consumer, options, partition_count)
-        ends = await _ends(consumer) if options.until_end else None
+        placed = await _place(consumer, options, partition_count)
+        ends = await _ends(consumer, options, partition_count)
         left = options.count
-        while left != 0 and not await _reached(consumer, ends):
+        while left != 0 and not await _reached(consumer, placed, ends):
             batches = await consumer.getmany(timeout_ms=200, max_records=left)
             for records in batches.values():
                 print("\n".join([_line(record, options) for record in records]), flush=True)
@@ -90,22 +102,52 @@ async def _print_records(options: argparse.Namespace) -> None:
         await consumer.stop()
 
 
-async def _place(consumer: Any, options: argparse.Namespace, partition_count: int) -> None:
-    """Assign partitions and seek to the first offsets, unless a group does both."""
+async def _place(consumer: Any, options: argparse.Namespace, partition_count: int) -> asyncio.Event:
+    """Assign partitions and seek to the first offsets, unless a group does both.
+
+    Returns an event that is set while the consumer has its partitions; a group may give it none.
+    """
+    import asyncio
+
     from aiokafka import TopicPartition
 
+    placed = asyncio.Event()
     if options.group is not None:
-        consumer.subscribe([options.topic])
-        return
+        consumer.subscribe([options.topic], listener=_listener(placed))
+        return placed
+    placed.set()
     numbers = range(partition_count) if options.partition is None else [options.partition]
     partitions = [TopicPartition(options.topic, number) for number in numbers]
     consumer.assign(partitions)
     if options.offset is not None:
         consumer.seek(partitions[0], options.offset)
+    elif options.since is not None:
+        found = await consumer.offsets_for_times(dict.fromkeys(partitions, options.since_ms))
+        for partition in partitions:
+            first = found.get(partition)
+            if first is None:  # no record is that young
+                await consumer.seek_to_end(partition)
+            else:
+                consumer.seek(partition, first.offset)
     elif options.from_beginning:
         await consumer.seek_to_beginning(*partitions)
     else:
         await consumer.seek_to_end(*partitions)
+    return placed
+
+
+def _listener(placed: asyncio.Event) -> Any:
+    """Return a listener of the group's rebalances that keeps the event."""
+    from aiokafka import ConsumerRebalanceListener
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+        def on_partitions_revoked(self, revoked: object) -> None:
+            placed.clear()
+
+        def on_partitions_assigned(self, assigned: object) -> None:
+            placed.set()
+
+    return Listener()
 
 
 def _partition_count(options: argparse.Namespace) -> int:
@@ -118,38 +160,40 @@ def _partition_count(options: argparse.Namespace) -> int:
     return count
 
 
-async def _ends(consumer: Any) -> dict[Any, int]:
-    """Return the end offsets now; a group must have its partitions first."""
-    import asyncio
+async def _ends(
+    consumer: Any, options: argparse.Namespace, partition_count: int
+) -> dict[Any, int] | None:
+    """Return the end offsets now, of all partitions: a rebalance may bring any of them."""
+    from aiokafka import TopicPartition
 
-    while not consumer.assignment():  # noqa: ASYNC110 - aiokafka has no event for it
-        await asyncio.sleep(0.05)
-    return dict(await consumer.end_offsets(list(consumer.assignment())))
+    if not options.until_end:
+        return None
+    numbers = range(partition_count) if options.partition is None else [options.partition]
+    partitions = [TopicPartition(options.topic, number) for number in numbers]
+    return dict(await consumer.end_offsets(partitions))
 
 
-async def _reached(consumer: Any, ends: dict[Any, int] | None) -> bool:
-    if ends is None:
+async def _reached(consumer: Any, placed: asyncio.Event, ends: dict[Any, int] | None) -> bool:
+    """Return whether the consumer has read its partitions to these ends.
+
+    A member of a group that gets no partition has read all of its own.
+    """
+    from aiokafka.errors import IllegalStateError
+
+    if ends is None or not placed.is_set():
         return False
-    for partition in consumer.assignment():
-        if partition in ends and await consumer.position(partition) < ends[partition]:
-            return False
-    return True
+    try:
+        for partition in consumer.assignment():
+            if partition in ends and await consumer.position(partition) < ends[partition]:
+                return False
+    except IllegalStateError:  # a rebalance took the partition meanwhile
+        return False
+    return placed.is_set()
 
 
 def _line(record: Any, options: argparse.Namespace) -> str:
     if options.json:
-        return json.dumps(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "key": _text(record.key),
-                "value": _text(record.value),
-                "headers": {key: _text(value) for key, value in record.headers},
-            },
-            ensure_ascii=False,
-        )
+        return to_line(record)
     value = _text(record.value)
     line = "null" if value is None else value
     if options.key is not None:

@@ -1,4 +1,4 @@
-"""`tidelog groups`: list, describe and delete consumer groups."""
+"""`tidelog groups`: list, describe, reset and delete consumer groups."""
 
 # ruff: noqa: PLC0415 - message tables are imported by the subcommand that needs them
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli import common
-from tidelog.cli.topics import LATEST, offsets
+from tidelog.cli import common, positions
+from tidelog.cli.topics import LATEST, metadata, offsets
 
 if TYPE_CHECKING:
     import argparse
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_args(positions.join_past(arguments, ["--to"]))
     return common.run("groups", lambda: options.action(options))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = common.parser("groups", "Look at consumer groups and delete them.")
+    parser = common.parser("groups", "Look at consumer groups, reset and delete them.")
     add_parser = common.subcommands(parser)
 
     listing = add_parser("list", help="names and states of groups")
@@ -33,6 +33,14 @@ def _parser() -> argparse.ArgumentParser:
     describe.add_argument("--members", action="store_true", help="members in place of offsets")
     describe.add_argument("--json", action="store_true", help="print JSON")
     describe.set_defaults(action=describe_groups)
+
+    reset = add_parser("reset", help="commit other offsets for a group without members")
+    reset.add_argument("group")
+    reset.add_argument("topic", nargs="*", help="all topics with offsets of the group if none")
+    reset.add_argument("--to", required=True, metavar="PLACE", help=positions.FORM)
+    reset.add_argument("--partition", type=int, help="this partition only, of one topic")
+    reset.add_argument("--dry-run", action="store_true", help="print the offsets only")
+    reset.set_defaults(action=reset_group)
 
     delete = add_parser("delete", help="delete groups without members")
     delete.add_argument("group", nargs="+")
@@ -62,7 +70,7 @@ def describe_groups(options: argparse.Namespace) -> None:
     """Print the offsets and lag of groups, or their members."""
     rows: list[dict[str, object]] = []
     for group in options.group:
-        with _coordinator(options.bootstrap_server, group) as client:
+        with coordinator(options.bootstrap_server, group) as client:
             described = _describe(client, group)
             rows += _members(described) if options.members else _offsets(client, described)
     if options.json:
@@ -93,10 +101,10 @@ def _members(described: Any) -> list[dict[str, object]]:
     ]
 
 
-def _offsets(client: Any, described: Any) -> list[dict[str, object]]:
+def _committed(client: Any, group_id: str) -> list[Any]:
+    """Return the topics with offsets of a group."""
     from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
 
-    group_id = described.group_id
     request = OffsetFetchRequest(
         group_id=group_id,
         topics=None,
@@ -105,10 +113,16 @@ def _offsets(client: Any, described: Any) -> list[dict[str, object]]:
     # Version 9 has topic names; later versions have ids, which mean nothing in this table.
     (fetched,) = client.ask(request, version_max=9).groups
     common.check(f"group {group_id}", fetched.error_code)
-    names = [topic.name for topic in fetched.topics if topic.partitions]
+    return sorted((t for t in fetched.topics if t.partitions), key=lambda topic: topic.name)
+
+
+def _offsets(client: Any, described: Any) -> list[dict[str, object]]:
+    group_id = described.group_id
+    committed = _committed(client, group_id)
+    names = [topic.name for topic in committed]
     ends = offsets(client, client.topics(names) if names else [], LATEST)
     rows: list[dict[str, object]] = []
-    for topic in sorted(fetched.topics, key=lambda topic: topic.name):
+    for topic in committed:
         for partition in sorted(topic.partitions, key=lambda p: p.partition_index):
             end = ends.get((topic.name, partition.partition_index))
             rows.append(
@@ -125,25 +139,78 @@ def _offsets(client: Any, described: Any) -> list[dict[str, object]]:
     return rows
 
 
+def reset_group(options: argparse.Namespace) -> None:
+    """Commit offsets for a group without members, and print them."""
+    from tidelog_protocol.messages.group_offsets import OffsetCommitRequest as Request
+
+    group = options.group
+    with coordinator(options.bootstrap_server, group) as client:
+        committed = _committed(client, group)
+        if not options.topic and not committed:
+            raise common.CommandError(f"group {group} has no offsets; name the topics")
+        old = {
+            (topic.name, partition.partition_index): partition.committed_offset
+            for topic in committed
+            for partition in topic.partitions
+        }
+        topics = metadata(client, options.topic or [topic.name for topic in committed])
+        positions.only(topics, options.partition)
+        new = positions.resolve(client, topics, options.to)
+        if not options.dry_run:
+            request = Request(
+                group_id=group,
+                topics=[
+                    Request.OffsetCommitRequestTopic(
+                        name=topic.name,
+                        partitions=[
+                            Request.OffsetCommitRequestPartition(
+                                partition_index=partition,
+                                committed_offset=offset,
+                                committed_metadata="",
+                            )
+                            for (name, partition), offset in sorted(new.items())
+                            if name == topic.name
+                        ],
+                    )
+                    for topic in topics
+                ],
+            )
+            # Version 9 has topic names; later versions have ids.
+            for answered in client.ask(request, version_max=9).topics:
+                for result in answered.partitions:
+                    _check_commit(group, result.error_code)
+    rows = [(*place, old.get(place, "-"), offset) for place, offset in sorted(new.items())]
+    common.print_table(("topic", "partition", "old", "new"), rows)
+
+
+def _check_commit(group: str, error_code: int) -> None:
+    from tidelog_protocol.errors import ErrorCode
+
+    if error_code == ErrorCode.UNKNOWN_MEMBER_ID:  # only members may commit while there are some
+        raise common.CommandError(f"group {group} has members; stop them first")
+    common.check(f"group {group}", error_code)
+
+
 def delete_groups(options: argparse.Namespace) -> None:
     """Delete groups and their offsets."""
     from tidelog_protocol.messages.group_admin import DeleteGroupsRequest
 
     for group in options.group:
-        with _coordinator(options.bootstrap_server, group) as client:
+        with coordinator(options.bootstrap_server, group) as client:
             response = client.ask(DeleteGroupsRequest(groups_names=[group]))
         (result,) = response.results
         common.check(f"group {group}", result.error_code, result.error_message)
         print(f"{group}: deleted")
 
 
-def _coordinator(bootstrap_server: str, group: str) -> Any:
-    """Connect to the coordinator of a group."""
+def coordinator(bootstrap_server: str, key: str, kind: str = "group") -> Any:
+    """Connect to the coordinator of a group or of a transactional id (kind "transaction")."""
     from tidelog_protocol.messages.groups import FindCoordinatorRequest
 
     with common.connect(bootstrap_server) as client:
-        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=[group])
+        key_type = int(kind == "transaction")
+        request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
         (found,) = client.ask(request).coordinators
-    common.check(f"group {group}", found.error_code, found.error_message)
+    common.check(f"{kind} {key}", found.error_code, found.error_message)
     host = f"[{found.host}]" if ":" in found.host else found.host
     return common.connect(f"{host}:{found.port}")

@@ -1,4 +1,4 @@
-"""`tidelog produce`: write lines of standard input to a topic."""
+"""`tidelog produce`: write lines of standard input to a topic, as text or as JSON."""
 
 # ruff: noqa: PLC0415 - aiokafka takes its time to import
 
@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import common
+from tidelog.cli.json_records import JsonRecord, parse
 
 if TYPE_CHECKING:
     import argparse
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _READ_BYTES = 1 << 18
 _LINE_BYTES_MAX = 1 << 20  # the default limit of a broker
+_JSON_LINE_BYTES_MAX = 8 * _LINE_BYTES_MAX  # one byte may be six, as in \u0000
 _WRITTEN_S_MAX = 120.0  # Kafka's delivery.timeout.ms
 _STOP_S_MAX = 5.0
 
@@ -46,6 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--compression", choices=COMPRESSIONS, default="none")
     parser.add_argument("--null", metavar="TEXT", help="write a value of this text as null")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="each line is a record as `consume --json` prints it, with key, value, headers,"
+        " timestamp and partition; its topic and offset are ignored",
+    )
     return parser
 
 
@@ -54,6 +62,8 @@ def _produce(options: argparse.Namespace) -> None:
 
     from aiokafka.errors import KafkaError, KafkaTimeoutError
 
+    if options.json and not (options.key_separator is options.null is None):
+        raise common.CommandError("--json excludes --key-separator and --null")
     headers = common.key_values(options.header, "--header")
     try:
         count = asyncio.run(_send_lines(options, headers))
@@ -82,7 +92,7 @@ async def _send_lines(options: argparse.Namespace, headers: dict[str, str]) -> i
         await producer.start()
         batches = _Batches(producer, options, headers)
         try:
-            async for lines in _lines():
+            async for lines in _lines(_bytes_max(options)):
                 await batches.add(lines)
         except common.CommandError:
             await batches.finish()  # the lines before a bad one are written
@@ -95,14 +105,18 @@ async def _send_lines(options: argparse.Namespace, headers: dict[str, str]) -> i
     return batches.count
 
 
-async def _lines() -> AsyncIterator[list[bytes]]:
+def _bytes_max(options: argparse.Namespace) -> int:
+    return _JSON_LINE_BYTES_MAX if options.json else _LINE_BYTES_MAX
+
+
+async def _lines(bytes_max: int) -> AsyncIterator[list[bytes]]:
     """Yield lines of standard input, all available ones together."""
     rest = b""
     while data := await _read():
         *lines, rest = (rest + data).split(b"\n")
         if lines:
             yield lines
-        if len(rest) > _LINE_BYTES_MAX:
+        if len(rest) > bytes_max:
             break  # reported with the line
     if rest:
         yield [rest]
@@ -148,16 +162,17 @@ class _Batches:
         if one was not written."""
         choose = await self._chooser()
         for line in lines:
-            key, value = _split(line.rstrip(b"\r"), self._options)
-            partition = choose(key)
-            if not self._append(partition, key, value):
+            record = _record(line.rstrip(b"\r"), self._options, self.count + 1)
+            partition = choose(record)
+            if not self._append(partition, record):
                 await self._send(partition)
-                self._append(partition, key, value)  # an empty batch takes any record
+                self._append(partition, record)  # an empty batch takes any record
             self.count += 1
         await self._send_all()
 
-    async def _chooser(self) -> Callable[[bytes | None], int]:
-        """Return a function from key to partition, which chooses as the client library does."""
+    async def _chooser(self) -> Callable[[JsonRecord], int]:
+        """Return a function from record to partition: the wanted one, its own, or the one that the
+        client library chooses by the key."""
         from aiokafka.partitioner import DefaultPartitioner
 
         topic, wanted = self._options.topic, self._options.partition
@@ -168,14 +183,28 @@ class _Batches:
             return lambda _: wanted
         led = list(self._producer.client.cluster.available_partitions_for_topic(topic))
         partitioner = DefaultPartitioner()
-        return lambda key: partitioner(key, there, led)
 
-    def _append(self, partition: int, key: bytes | None, value: bytes | None) -> bool:
+        def choose(record: JsonRecord) -> int:
+            if record.partition is None:
+                return int(partitioner(record.key, there, led))
+            if record.partition not in there:
+                text = f"line {self.count + 1}: {topic} has no partition {record.partition}"
+                raise common.CommandError(text)
+            return record.partition
+
+        return choose
+
+    def _append(self, partition: int, record: JsonRecord) -> bool:
         """Append the record if there is room; return whether there was."""
         batch = self._open.get(partition)
         if batch is None:
             batch = self._open[partition] = self._producer.create_batch()
-        added = batch.append(timestamp=None, key=key, value=value, headers=self._headers)
+        added = batch.append(
+            timestamp=record.timestamp,
+            key=record.key,
+            value=record.value,
+            headers=[*record.headers, *self._headers],
+        )
         return added is not None
 
     async def _send(self, partition: int) -> None:
@@ -212,10 +241,21 @@ def _heard(sent: Future[Any]) -> None:
         sent.exception()
 
 
+def _record(line: bytes, options: argparse.Namespace, number: int) -> JsonRecord:
+    """Return the record of a line; CommandError if it cannot be sent."""
+    if len(line) > _bytes_max(options):
+        raise common.CommandError(f"a line has more than {_bytes_max(options)} bytes")
+    if not options.json:
+        key, value = _split(line, options)
+        return JsonRecord(key, value, headers=[], timestamp=None, partition=None)
+    try:
+        return parse(line)
+    except common.CommandError as error:
+        raise common.CommandError(f"line {number}: {error}") from None
+
+
 def _split(line: bytes, options: argparse.Namespace) -> tuple[bytes | None, bytes | None]:
     key, value = None, line
-    if len(line) > _LINE_BYTES_MAX:
-        raise common.CommandError(f"a line has more than {_LINE_BYTES_MAX} bytes")
     if options.key_separator is not None:
         separator = options.key_separator.encode()
         if separator not in line:
