@@ -90,7 +90,7 @@ at=$(sed -n 's/^tidelog ready bootstrap.servers=\\([^, ]*\\).*/\\1/p' {folder}/s
 case $command in
 serve) exec {tidelog} serve --port 0 "${{@/127.0.0.1:9990/127.0.0.1:0}}" > {folder}/said ;;
 verify) exec {tidelog} verify $(echo "$1" | sed "s/^localhost:9092$/$at/") ;;
-topics|groups|produce|consume|configs|tiers)
+topics|groups|produce|consume|configs|tiers|records|leaders|partitions|transactions)
     exec {tidelog} $command "$@" --bootstrap-server "$at" ;;
 *) exec {tidelog} $command "$@" ;;
 esac
