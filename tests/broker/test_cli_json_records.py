@@ -69,7 +69,7 @@ def test_missing_fields_are_null_and_minus_one_is_no_timestamp() -> None:
         (b"\xff", "the line is not JSON"),
         (b"[" * 100_000, "the line is not JSON"),
         (b"[1]", "the line is not a JSON object"),
-        (b'{"valuee": "x"}', "there is no field 'vaule'; did you mean value?"),
+        (b'{"valuee": "x"}', "there is no field 'valuee'; did you mean value?"),
         (b'{"value": 1}', "value is not null, a string"),
         (b'{"value": {"base64": "="}}', "value is not null, a string"),
         (b'{"value": {"base64": 1}}', "value is not null, a string"),
