@@ -91,6 +91,25 @@ def test_the_port_of_a_node_that_is_away_stays_reserved() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_a_cluster_that_starts_again_has_its_ports_unless_one_is_taken(brokers: int) -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=brokers) as cluster:
+            servers = cluster.bootstrap_servers
+        async with cluster:
+            assert cluster.bootstrap_servers == servers
+        host, _, port = servers.split(",")[0].rpartition(":")
+        taken = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, int(port))
+        try:
+            async with cluster:
+                assert port not in cluster.bootstrap_servers
+        finally:
+            taken.close()
+            await taken.wait_closed()
+
+    run(test)
+
+
 def test_ports_are_not_looked_for_on_a_host_that_is_not_here() -> None:
     async def test() -> None:
         with pytest.raises(StartError, match=r"assign requested address|could not bind"):

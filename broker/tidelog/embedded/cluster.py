@@ -201,6 +201,7 @@ class Cluster:
                 except OSError:
                     if attempt == PORT_TRIES:
                         raise
+                    self._ports.forget()
                 else:
                     break
         except BaseException as error:
@@ -504,7 +505,7 @@ class Cluster:
         return node
 
     async def stop(self) -> None:
-        """Stop all brokers together and remove temporary data.
+        """Stop all brokers together and remove temporary data. `start` takes the same ports again.
 
         ClusterError if a broker did not stop cleanly.
         """

@@ -27,9 +27,12 @@ class Ports:
 
     def __init__(self) -> None:
         self._claims: list[socket] = []
+        self._taken: list[int] = []
+        self._before: list[int] = []  # of the claims released last, to be taken again
 
     async def take(self, runtime: Runtime, host: str, count: int) -> list[int]:
-        """Return ports on which nothing listens now. OSError if that host has none.
+        """Return ports on which nothing listens now: those released last, in their order, as far
+        as they are free, then others. OSError if that host has none.
 
         Ports of outgoing connections (32768 and up) are avoided, so that a connection cannot take
         the port of a node that is away.
@@ -38,10 +41,11 @@ class Ports:
         import errno
 
         listeners: dict[int, Listener] = {}
+        wanted, self._before = self._before[:count], self._before[count:]
         taken = 0
         try:
             while len(listeners) < count:
-                port = int(runtime.rng.uniform(*RANGE))
+                port = wanted.pop(0) if wanted else int(runtime.rng.uniform(*RANGE))
                 if port in listeners:
                     continue
                 try:
@@ -52,6 +56,7 @@ class Ports:
                     taken += 1
                     if error.errno != errno.EADDRINUSE or taken == TAKEN_MAX:
                         raise
+            self._taken += listeners
             return list(listeners)
         finally:
             for listener in listeners.values():
@@ -73,8 +78,15 @@ class Ports:
         self._claims.append(claim)
         return True
 
+    def forget(self) -> None:
+        """Release all claims, and prefer no port: one of them was taken."""
+        self.release()
+        self._before = []
+
     def release(self) -> None:
-        """Release all claims."""
+        """Release all claims; the next `take` prefers their ports."""
+        if self._taken:
+            self._before, self._taken = self._taken, []
         claims, self._claims = self._claims, []
         for claim in claims:
             claim.close()
