@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +28,8 @@ def test_an_open_door_beside_a_closed_one(tmp_path: Path) -> None:
     try:
         for peer in (closed, opened):
             peer.start()
-        assert "--control" in opened.command()
+        with urllib.request.urlopen(f"http://{opened.door}/openapi.json") as answer:
+            assert answer.status == 200
         assert "--control" not in closed.command()
         figures = IdleDoor(closed, rate=200, seconds=1, turns=1).run(opened, 1.0)
     finally:
