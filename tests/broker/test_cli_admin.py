@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ import pytest
 
 import tidelog
 from tidelog.__main__ import main
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.vocabulary import ConfigError
 from tidelog.embedded.cluster_client import ClusterClient
 
 if TYPE_CHECKING:
@@ -152,6 +155,26 @@ def test_a_partition_moves_and_its_preferred_leader_is_elected(
     with pytest.raises(SystemExit) as ended:
         tool("partitions", "move", "moved", "0", "--to", "one")
     assert ended.value.code == 2
+
+
+def test_a_misspelled_setting_or_command_is_answered_with_the_nearest(
+    cluster: tidelog.RunningCluster, tool: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.create_topic("spelled")
+    for words in (
+        ["configs", "set", "topic", "spelled", "retention.mss=1"],
+        ["topics", "create", "unspelled", "--config", "retention.mss=1"],
+    ):
+        code, _, err = tool(*words)
+        assert (code, err.count("\n")) == (1, 1)
+        assert err.endswith("; did you mean retention.ms?\n"), err
+    code, _, err = tool("configs", "set", "topic", "spelled", "retention.ms=soon")
+    assert (code, "did you mean" in err) == (1, False)
+    text = "Unknown configuration 'num.partition'; did you mean num.partitions?"
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        BrokerConfig.from_properties({"num.partition": "1"})
+    assert main(["topic"]) == 2
+    assert capsys.readouterr().err == "tidelog: unknown command 'topic'; did you mean topics?\n"
 
 
 def test_an_open_transaction_is_listed_and_aborted(

@@ -117,6 +117,16 @@ def did_you_mean(given: str, names: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def check_settings(what: str, result: Any, keys: Iterable[str], names: Iterable[str]) -> None:
+    """As `check`, for a result of setting these keys; names the nearest one of a misspelled key."""
+    try:
+        check(what, result.error_code, result.error_message)
+    except CommandError as error:
+        known = set(names)
+        hints = [did_you_mean(key, known) for key in keys if key not in known]
+        raise CommandError(f"{error}{''.join(hints)}") from None
+
+
 def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
     """Parse `key=value` words into a dictionary."""
     result = {}

@@ -11,7 +11,7 @@ from tidelog.cli import common
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tidelog.embedded.cluster_client import ClusterClient
     from tidelog.embedded.simple_client import SimpleClient
@@ -135,5 +135,14 @@ def _alter(options: argparse.Namespace, changes: list[tuple[str, int, str | None
     with common.connect(options.bootstrap_server) as client:
         request = IncrementalAlterConfigsRequest(resources=[resource])
         (result,) = _asked_of(client, options).ask(request).responses
-    common.check(f"{options.type} {options.name}", result.error_code, result.error_message)
-    print(f"{options.type} {options.name}: changed {', '.join(key for key, _, _ in changes)}")
+    keys = [key for key, _, _ in changes]
+    common.check_settings(f"{options.type} {options.name}", result, keys, _names(options.type))
+    print(f"{options.type} {options.name}: changed {', '.join(keys)}")
+
+
+def _names(resource_type: str) -> Iterable[str]:
+    """Return the settings of a type of resource that tidelog knows: Kafka's names."""
+    from tidelog.config.broker import BrokerConfig
+    from tidelog_storage.config import TOPIC_KEYS
+
+    return {"topic": TOPIC_KEYS, "broker": BrokerConfig.KEYS}.get(resource_type, ())

@@ -78,6 +78,7 @@ def create_topics(options: argparse.Namespace) -> None:
     """Create one or several topics of the same shape."""
     from tidelog_protocol.errors import ErrorCode
     from tidelog_protocol.messages.admin import CreateTopicsRequest
+    from tidelog_storage.config import TOPIC_KEYS
 
     configs = common.key_values(options.config, "--config")
     topics = [
@@ -98,7 +99,7 @@ def create_topics(options: argparse.Namespace) -> None:
         if options.if_not_exists and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             print(f"{result.name}: already exists")
             continue
-        common.check(result.name, result.error_code, result.error_message)
+        common.check_settings(result.name, result, configs, TOPIC_KEYS)
         print(f"{result.name}: created")
 
 

@@ -131,7 +131,11 @@ class BrokerConfig(
         )
         for name in self.given:
             if name not in self.KEYS and not name.startswith(prefixes):
-                raise ConfigError(name, f"Unknown configuration '{name}'")
+                import difflib  # noqa: PLC0415 - errors are rare
+
+                near = difflib.get_close_matches(name, self.KEYS, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ConfigError(name, f"Unknown configuration '{name}'{hint}")
 
     def given_with_prefix(self, prefix: str) -> dict[str, str]:
         """Return the settings with this prefix, without it: the configuration of a plug-in."""
