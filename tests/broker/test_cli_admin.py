@@ -172,7 +172,7 @@ def test_a_misspelled_setting_or_command_is_answered_with_the_nearest(
     assert (code, "did you mean" in err) == (1, False)
     text = "Unknown configuration 'num.partition'; did you mean num.partitions?"
     with pytest.raises(ConfigError, match=re.escape(text)):
-        BrokerConfig.from_properties({"num.partition": "1"})
+        BrokerConfig.from_properties({"node.id": "1", "num.partition": "1"})
     assert main(["topic"]) == 2
     assert capsys.readouterr().err == "tidelog: unknown command 'topic'; did you mean topics?\n"
 
