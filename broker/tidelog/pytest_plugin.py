@@ -2,6 +2,10 @@
 
 - `tidelog_cluster` (session): a broker in its own process, `tidelog.run(tidelog_settings)`. It
   starts when a test first uses it. Under pytest-xdist each worker has its own.
+- `@pytest.mark.tidelog(brokers=3, settings={...}, tiered=True, profile="kafka")`: the test gets a
+  cluster like this, which all tests with the same options share. `--tidelog-brokers N` and
+  `--tidelog-profile fast|kafka` are for tests that do not say. `fast` has short sessions and
+  cleaner intervals, `kafka` Kafka's.
 - `tidelog_settings` (session): the broker's settings, `{}`. Define a fixture of this name in your
   conftest.py to change them: `{"auto.create.topics.enable": False}`.
 - `tidelog_tiered` (session): the remote tier, as the parameter `tiered` of `tidelog.run`; False:
@@ -10,27 +14,46 @@
   `remote.storage.enable=false`. Add settings such as
   `{"log.segment.bytes": 1048576, "log.local.retention.bytes": 1048576}`, or a test has to produce
   a gigabyte before a segment is copied.
-- `tidelog_bootstrap` (session): the broker's address for clients, `host:port`.
+- `tidelog_bootstrap` (session): the broker's address for clients, `host:port`. With
+  `--tidelog-bootstrap HOST:PORT` it is that of another Kafka, which has its own settings; a test
+  that uses `tidelog_cluster` is skipped then.
 - `tidelog_topic` (function): the name of a new topic with one partition, deleted after the test.
+- `tidelog_group_id`, `tidelog_transactional_id` (function): ids that no other test has.
+- `tidelog_faults`, `tidelog_network`, `tidelog_devices`, `tidelog_clock` (function): what
+  `tidelog.run()` has under these names; undone after the test.
+- `tidelog_cluster_factory` (function): starts clusters for one test alone, with the marker's
+  options.
 - `@pytest.mark.tidelog_simulation(seeds=50, brokers=3)` on an `async def` test that takes
   `tidelog_simulation`: the test runs in the simulation at each seed (`tidelog.simulation`).
+
+A broker that does not run is started again before the next test. The report of a test that failed
+has the brokers' log and the state of its topics.
 
 Test runs that use none of them pay nothing: this module imports only pytest.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
+    from tidelog.control.blocking import Clock
+    from tidelog.control.faults.blocking import Devices, Faults, Network
     from tidelog.embedded.cluster import RunningCluster, Setting
     from tidelog.embedded.tiered import Tiered
+    from tidelog.testing.kit import Clusters
 
 _TOPIC_CHARACTERS_MAX = 200
+_OPTIONS = ("brokers", "settings", "tiered", "profile")
+_PROFILES = ("fast", "kafka")
+
+_counter = pytest.StashKey[int]()
+_clusters = pytest.StashKey["Clusters"]()
+_topics = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -47,26 +70,83 @@ def tidelog_tiered() -> Tiered:
 
 
 @pytest.fixture(scope="session")
-def tidelog_cluster(
-    tidelog_settings: Mapping[str, Setting], tidelog_tiered: Tiered
-) -> Iterator[RunningCluster]:
-    """A running broker for all tests of the session."""
-    import tidelog  # noqa: PLC0415 - loaded on first use
+def _tidelog_clusters(request: pytest.FixtureRequest) -> Iterator[Clusters]:
+    """The clusters of the session."""
+    from tidelog.testing.kit import Clusters  # noqa: PLC0415 - loaded on first use
 
-    topics = ("*",) if tidelog_tiered is not False else ()
-    with tidelog.run(tidelog_settings, tiered=tidelog_tiered, tiered_topics=topics) as cluster:
-        yield cluster
+    clusters = request.session.stash[_clusters] = Clusters()
+    yield clusters
+    del request.session.stash[_clusters]
+    clusters.stop()
 
 
 @pytest.fixture(scope="session")
-def tidelog_bootstrap(tidelog_cluster: RunningCluster) -> str:
-    """The broker's `host:port`, for `bootstrap_servers=` of any client."""
-    return tidelog_cluster.bootstrap_servers
+def _tidelog_options(
+    request: pytest.FixtureRequest, tidelog_settings: Mapping[str, Setting], tidelog_tiered: Tiered
+) -> dict[str, Any]:
+    """All options of a cluster: the marker's, over the fixtures' and the command line's."""
+    marked = dict(getattr(request, "param", {}))
+    options = {
+        "brokers": request.config.getoption("tidelog_brokers"),
+        "profile": request.config.getoption("tidelog_profile"),
+        "tiered": tidelog_tiered,
+        **marked,
+    }
+    return {**options, "settings": {**tidelog_settings, **marked.get("settings", {})}}
+
+
+@pytest.fixture(scope="session")
+def tidelog_cluster(
+    request: pytest.FixtureRequest, _tidelog_options: dict[str, Any]
+) -> RunningCluster:
+    """A running cluster for all tests of the session that ask for the same options."""
+    other = request.config.getoption("tidelog_bootstrap")
+    if other is not None:
+        pytest.skip(f"the test controls its brokers, which --tidelog-bootstrap {other} does not")
+    clusters: Clusters = request.getfixturevalue("_tidelog_clusters")
+    return clusters.get(_tidelog_options)
+
+
+@pytest.fixture(scope="session")
+def tidelog_bootstrap(request: pytest.FixtureRequest, _tidelog_options: dict[str, Any]) -> str:
+    """The brokers' `host:port`, for `bootstrap_servers=` of any client."""
+    other: str | None = request.config.getoption("tidelog_bootstrap")
+    if other is not None:
+        return other
+    servers: str = request.getfixturevalue("tidelog_cluster").bootstrap_servers
+    return servers
 
 
 @pytest.fixture
-def tidelog_topic(tidelog_cluster: RunningCluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A new topic with one partition, named after the test."""
+def tidelog_cluster_factory(
+    request: pytest.FixtureRequest, tidelog_settings: Mapping[str, Setting], tidelog_tiered: Tiered
+) -> Iterator[Callable[..., RunningCluster]]:
+    """Starts a cluster for this test: `tidelog_cluster_factory(brokers=3)`."""
+    other = request.config.getoption("tidelog_bootstrap")
+    if other is not None:
+        pytest.skip(f"the test starts brokers, and --tidelog-bootstrap {other} is to be used")
+    clusters: Clusters = request.getfixturevalue("_tidelog_clusters")
+
+    def make(**marked: Any) -> RunningCluster:
+        _check_options(marked)
+        options = {
+            "brokers": request.config.getoption("tidelog_brokers"),
+            "profile": request.config.getoption("tidelog_profile"),
+            "tiered": tidelog_tiered,
+            **marked,
+        }
+        settings = {**tidelog_settings, **marked.get("settings", {})}
+        return clusters.make({**options, "settings": settings})
+
+    yield make
+    clusters.stop_made()
+
+
+# -- names and ids ---------------------------------------------------------------------------------
+
+
+def _unique(request: pytest.FixtureRequest) -> str:
+    """Return a name after the test. Beside others on another Kafka it is unique by chance."""
     legal = "".join(
         character if character.isascii() and (character.isalnum() or character in "._-") else "-"
         for character in request.node.name
@@ -74,20 +154,159 @@ def tidelog_topic(tidelog_cluster: RunningCluster, request: pytest.FixtureReques
     counter = request.session.stash.get(_counter, 0) + 1
     request.session.stash[_counter] = counter
     name = f"{legal[:_TOPIC_CHARACTERS_MAX]}-{counter}"
-    tidelog_cluster.create_topic(name)
+    if request.config.getoption("tidelog_bootstrap") is None:
+        return name
+    clusters: Clusters = request.getfixturevalue("_tidelog_clusters")
+    return f"{name}-{clusters.token}"
+
+
+@pytest.fixture
+def tidelog_topic(tidelog_bootstrap: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A new topic with one partition, named after the test."""
+    name = _unique(request)
+    if request.config.getoption("tidelog_bootstrap") is not None:
+        from tidelog.embedded import simple_client  # noqa: PLC0415 - loaded on first use
+
+        simple_client.create_topic(tidelog_bootstrap, name, 1, {})
+        yield name
+        simple_client.delete_topic(tidelog_bootstrap, name, missing_ok=True)
+        return
+    cluster: RunningCluster = request.getfixturevalue("tidelog_cluster")
+    cluster.create_topic(name)
+    request.node.stash.setdefault(_topics, []).append(name)
     yield name
-    tidelog_cluster.delete_topic(name, missing_ok=True)  # the test may have done it
+    cluster.delete_topic(name, missing_ok=True)  # the test may have done it
 
 
-_counter = pytest.StashKey[int]()
+@pytest.fixture
+def tidelog_group_id(request: pytest.FixtureRequest) -> str:
+    """Id of a consumer group that no other test has."""
+    return f"group-{_unique(request)}"
+
+
+@pytest.fixture
+def tidelog_transactional_id(request: pytest.FixtureRequest) -> str:
+    """A transactional id that no other test has."""
+    return f"transaction-{_unique(request)}"
+
+
+# -- faults and time -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tidelog_faults(tidelog_cluster: RunningCluster) -> Iterator[Faults]:
+    """The faults of requests; cleared after the test."""
+    yield tidelog_cluster.faults
+    tidelog_cluster.faults.clear()
+
+
+@pytest.fixture
+def tidelog_network(tidelog_cluster: RunningCluster) -> Iterator[Network]:
+    """The links of the brokers; healed after the test."""
+    yield tidelog_cluster.network
+    tidelog_cluster.network.heal()
+
+
+@pytest.fixture
+def tidelog_devices(tidelog_cluster: RunningCluster) -> Iterator[Devices]:
+    """The brokers' disks and remote stores; healed after the test."""
+    yield tidelog_cluster.devices
+    tidelog_cluster.devices.heal()
+
+
+@pytest.fixture
+def tidelog_clock(tidelog_cluster: RunningCluster) -> Iterator[Clock]:
+    """The time of the brokers; that of the machine after the test."""
+    yield tidelog_cluster.clock
+    tidelog_cluster.clock.reset()
+
+
+# -- the marker, and what surrounds a test ---------------------------------------------------------
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Fail for options that no cluster has."""
+    unknown = sorted(set(options) - set(_OPTIONS))
+    if unknown:
+        pytest.fail(f"tidelog: {unknown[0]} is none of {', '.join(_OPTIONS)}", pytrace=False)
+    if options.get("profile", "fast") not in _PROFILES:
+        text = f"tidelog: profile {options['profile']!r} is none of {', '.join(_PROFILES)}"
+        pytest.fail(text, pytrace=False)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give marked tests a cluster with the marker's options; the closest marker wins."""
+    if "_tidelog_options" not in metafunc.fixturenames:
+        return
+    options: dict[str, Any] = {}
+    for marker in reversed(list(metafunc.definition.iter_markers("tidelog"))):
+        if marker.args:
+            pytest.fail("tidelog: the marker's options have names: brokers=3", pytrace=False)
+        options |= marker.kwargs
+    if options:
+        _check_options(options)
+        hidden: Any = getattr(pytest, "HIDDEN_PARAM", "tidelog")  # pytest 8.4
+        metafunc.parametrize("_tidelog_options", [options], indirect=True, ids=[hidden])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start brokers that do not run; refuse a marker that pytest cannot apply."""
+    names = getattr(item, "fixturenames", ())
+    if "_tidelog_options" not in names:
+        return
+    from unittest import TestCase  # noqa: PLC0415 - for this test
+
+    is_unittest = issubclass(getattr(item, "cls", None) or object, TestCase)
+    if is_unittest and item.get_closest_marker("tidelog"):
+        text = "pytest applies no options to a unittest.TestCase: use tidelog_cluster_factory"
+        pytest.fail(f"{item.name}: @pytest.mark.tidelog: {text}", pytrace=False)
+    clusters = item.session.stash.get(_clusters, None)
+    if clusters is None:
+        return
+    from tidelog_storage.base_error import TidelogError  # noqa: PLC0415 - loaded by then
+
+    try:
+        for wrong in clusters.mend():
+            item.add_report_section("setup", "tidelog", wrong)
+    except TidelogError as error:
+        pytest.exit(f"tidelog: a broker ended and does not start again: {error}", returncode=1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the brokers' log and the state of the topics of a test that failed."""
+    report = yield
+    clusters = item.session.stash.get(_clusters, None)
+    if clusters is not None and report.failed and report.when != "teardown":
+        shared = "_tidelog_options" in getattr(item, "fixturenames", ())
+        topics: list[str] = item.stash.get(_topics, [])
+        report.sections += clusters.report(topics, shared=shared)
+    return report
 
 
 # -- simulations -----------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Choose seeds and faults of the simulated tests."""
+    """Choose the brokers, and seeds and faults of the simulated tests."""
     group = parser.getgroup("tidelog")
+    group.addoption(
+        "--tidelog-brokers", type=int, default=1, metavar="N", help="brokers of a cluster (1)"
+    )
+    group.addoption(
+        "--tidelog-profile",
+        choices=_PROFILES,
+        default="fast",
+        help="fast: short sessions and cleaner intervals (default); kafka: Kafka's",
+    )
+    group.addoption(
+        "--tidelog-bootstrap",
+        metavar="HOST:PORT",
+        help="run the tests against this Kafka; those that control their brokers are skipped",
+    )
     group.addoption(
         "--tidelog-seeds", type=int, metavar="N", help="run simulated tests at so many seeds"
     )
@@ -102,7 +321,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
+    """Declare the markers."""
+    config.addinivalue_line(
+        "markers",
+        "tidelog(brokers=1, settings={}, tiered=False, profile='fast'): run this test on a cluster"
+        " with these options",
+    )
     config.addinivalue_line(
         "markers",
         "tidelog_simulation(seeds=50, brokers=3, faults=True, fault_s=20, settings={},"

@@ -1,0 +1,129 @@
+"""The clusters of a test run, behind the fixtures of `pytest_plugin.py`."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from tidelog.control.waiting import summary
+from tidelog.embedded.cluster import run
+from tidelog.embedded.cluster_settings import ClusterError
+from tidelog_storage.base_error import TidelogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tidelog.embedded.cluster import RunningCluster
+
+__all__ = ["Clusters", "new_cluster"]
+
+LOG_LINES_MAX = 100
+# Retention keeps its five minutes, because a test may write records with old timestamps.
+FAST = {"group.min.session.timeout.ms": 100, "log.cleaner.backoff.ms": 200}
+FAST_OF_SEVERAL = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+FAST_OF_TIER = {"remote.log.manager.task.interval.ms": 500}
+KAFKA = {"group.initial.rebalance.delay.ms": 3000}  # which a developer's broker has not
+
+
+def new_cluster(options: Mapping[str, Any]) -> RunningCluster:
+    """Return a cluster that does not run yet. `options` are those of the marker, all of them."""
+    brokers, tiered = options["brokers"], options["tiered"]
+    profile: dict[str, Any] = dict(KAFKA)
+    if options["profile"] == "fast":
+        profile = FAST | (FAST_OF_SEVERAL if brokers > 1 else {})
+        profile |= FAST_OF_TIER if tiered is not False else {}
+    topics = ("*",) if tiered is not False else ()
+    settings = {**profile, **options["settings"]}
+    return run(settings, brokers=brokers, tiered=tiered, tiered_topics=topics)
+
+
+class Clusters:
+    """The running clusters: one for each set of options that tests ask for, kept to the end."""
+
+    def __init__(self) -> None:
+        self._by_options: list[tuple[Mapping[str, Any], RunningCluster]] = []
+        self._made: list[RunningCluster] = []
+        """Those of the test that runs, by `tidelog_cluster_factory`."""
+        self._log_starts: dict[int, int] = {}
+        self.current: RunningCluster | None = None
+        """The one that the fixtures show."""
+        self.token = secrets.token_hex(3)
+
+    def get(self, options: Mapping[str, Any]) -> RunningCluster:
+        """Return the cluster with these options, and start it if it is new."""
+        for known, cluster in self._by_options:
+            if known == options:
+                self.current = cluster
+                return cluster
+        cluster = new_cluster(options).start()
+        self._by_options.append((options, cluster))
+        self.current = cluster
+        return cluster
+
+    def make(self, options: Mapping[str, Any]) -> RunningCluster:
+        """Start a cluster for one test."""
+        cluster = new_cluster(options).start()
+        self._made.append(cluster)
+        return cluster
+
+    def stop_made(self) -> None:
+        """Stop the clusters of one test; the test may have stopped or killed them."""
+        while self._made:
+            self._made.pop().stop()
+
+    def stop(self) -> None:
+        """Stop all; ClusterError if one had ended on its own."""
+        errors = []
+        for _, cluster in self._by_options:
+            try:
+                cluster.stop()
+            except ClusterError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def mend(self) -> list[str]:
+        """Start what does not run and thaw what is frozen, before a test; return what was wrong.
+
+        TidelogError if a broker does not start.
+        """
+        wrong = []
+        for _, cluster in self._by_options:
+            wrong += _mend(cluster)
+            self._log_starts[id(cluster)] = len(cluster.log)
+        return wrong
+
+    def report(self, topics: Sequence[str], *, shared: bool) -> Iterator[tuple[str, str]]:
+        """Yield titles and texts for a test that failed; no topics are all of them."""
+        used = [self.current] if shared and self.current is not None else []
+        for number, cluster in enumerate([*used, *self._made], 1):
+            name = f"cluster {number}" if len(used) + len(self._made) > 1 else "cluster"
+            lines = cluster.log[self._log_starts.get(id(cluster), 0) :].splitlines()
+            if len(lines) > LOG_LINES_MAX:
+                left = len(lines) - LOG_LINES_MAX
+                lines = [f"... {left} lines before", *lines[-LOG_LINES_MAX:]]
+            yield f"tidelog {name}: log", "\n".join(lines) or "(nothing in this test)"
+            try:
+                text = summary(cluster.state(topics=list(topics) or None))
+            except TidelogError as error:
+                text = str(error)
+            yield f"tidelog {name}: state", text
+
+
+def _mend(cluster: RunningCluster) -> list[str]:
+    try:
+        brokers = cluster.change_brokers("brokers.describe").brokers
+    except TidelogError as error:
+        cluster.kill()
+        cluster.start()
+        return [f"the brokers were started again: {error}"]
+    wrong = []
+    for state, broker in zip(brokers, cluster.brokers, strict=True):
+        if state.is_frozen:
+            broker.thaw()
+            wrong.append(f"broker {broker.node_id} was frozen")
+    down = [str(state.node_id) for state in brokers if not state.is_running]
+    if down:
+        cluster.start_brokers()
+        wrong.append(f"not running, and started again: broker {', '.join(down)}")
+    return wrong

@@ -1,0 +1,175 @@
+"""Clusters by marker and option, faults by fixture, and what surrounds a test."""
+
+from __future__ import annotations
+
+import pytest
+
+import tidelog
+from tidelog.testing.kit import Clusters, new_cluster
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.timeout(400)
+
+ARGUMENTS = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:aiokafka")
+OPTIONS = {"brokers": 1, "settings": {}, "tiered": False, "profile": "fast"}
+
+
+def test_profiles_set_what_they_name() -> None:
+    arguments = " ".join(new_cluster(OPTIONS)._arguments)
+    assert "log.cleaner.backoff.ms=200" in arguments
+    assert "broker.session.timeout.ms" not in arguments
+    several = " ".join(new_cluster({**OPTIONS, "brokers": 3, "tiered": True})._arguments)
+    assert "broker.session.timeout.ms=3000" in several
+    assert "remote.log.manager.task.interval.ms=500" in several
+    kafka = " ".join(new_cluster({**OPTIONS, "profile": "kafka"})._arguments)
+    assert "log.cleaner.backoff.ms" not in kafka
+    assert "group.initial.rebalance.delay.ms=3000" in kafka
+    own = new_cluster({**OPTIONS, "settings": {"log.cleaner.backoff.ms": 7}})._arguments
+    assert "log.cleaner.backoff.ms=7" in own
+
+
+def test_brokers_that_do_not_run_are_started_again() -> None:
+    clusters = Clusters()
+    cluster = clusters.get(OPTIONS)
+    assert clusters.get(dict(OPTIONS)) is cluster
+    cluster.create_topic("kept")
+    process = cluster._process
+    assert process is not None
+    for end in (process.kill, cluster.brokers[0].stop, cluster.brokers[0].freeze):
+        end()
+        if end == process.kill:
+            process.wait()
+        assert len(clusters.mend()) == 1
+        assert clusters.mend() == []
+        assert not cluster.brokers[0].is_frozen
+    assert [topic.name for topic in cluster.state().topics] == ["kept"]
+    clusters.stop()
+
+
+def test_marker_and_fixtures(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import unittest
+        import pytest
+        from tidelog.testing.records import assert_records, produce
+
+        @pytest.mark.tidelog(brokers=2, settings={"num.partitions": 4}, profile="kafka")
+        class TestMarked:
+            def test_brokers(self, tidelog_cluster):
+                assert len(tidelog_cluster.brokers) == 2
+                tidelog_cluster.create_topic("several", partitions=-1)
+                assert len(tidelog_cluster.state().topic("several").partitions) == 4
+                tidelog_cluster.brokers[1].kill()
+
+            def test_same_cluster_is_whole_again(self, tidelog_bootstrap, tidelog_cluster, request):
+                assert request.node.name == "test_same_cluster_is_whole_again"
+                assert tidelog_cluster.state().topic("several")
+                assert tidelog_cluster.brokers[1].is_running
+
+        @pytest.mark.usefixtures("tidelog_network", "tidelog_devices")
+        def test_fault(tidelog_faults, tidelog_clock):
+            tidelog_faults.on("Produce").every_time().error("NOT_ENOUGH_REPLICAS")
+            tidelog_clock.advance(hours=1)
+
+        def test_no_fault(tidelog_cluster, tidelog_bootstrap, tidelog_topic):
+            assert len(tidelog_cluster.brokers) == 1
+            assert tidelog_cluster.faults.rules() == ()
+            assert tidelog_cluster.clock.describe().brokers[1].ahead_ms == 0
+            produce(tidelog_bootstrap, tidelog_topic, [b"1"])
+            assert_records(tidelog_bootstrap, tidelog_topic, [b"1"])
+
+        def test_ids(tidelog_group_id, tidelog_transactional_id):
+            assert tidelog_group_id.startswith("group-test_ids-")
+            assert tidelog_transactional_id.startswith("transaction-test_ids-")
+
+        def test_factory(tidelog_cluster_factory):
+            one, two = tidelog_cluster_factory(), tidelog_cluster_factory(brokers=1)
+            assert one.bootstrap_servers != two.bootstrap_servers
+            one.kill()
+
+        class TestUnittest(unittest.TestCase):
+            @pytest.fixture(autouse=True)
+            def _kafka(self, tidelog_bootstrap):
+                self.servers = tidelog_bootstrap
+
+            def test_it(self):
+                self.assertIn(":", self.servers)
+
+            @pytest.mark.tidelog(brokers=3)
+            def test_marked(self):
+                pass
+        """
+    )
+    result = pytester.runpytest_subprocess(*ARGUMENTS, "-n", "0")
+    result.assert_outcomes(passed=7, errors=1)
+    result.stdout.fnmatch_lines(["*a unittest.TestCase: use tidelog_cluster_factory"])
+
+
+def test_a_failure_shows_the_log_and_the_topics(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(tidelog_topic, tidelog_cluster):
+            tidelog_cluster.create_topic("of-another")
+            assert not tidelog_topic
+        """
+    )
+    pytester.makepyfile(
+        test_unknown_option="""
+        import pytest
+
+        @pytest.mark.tidelog(broker=3)
+        def test_it(tidelog_cluster): ...
+        """
+    )
+    result = pytester.runpytest_subprocess(*ARGUMENTS, "--continue-on-collection-errors")
+    result.assert_outcomes(failed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*tidelog: broker is none of brokers, settings, tiered, profile",
+            "*- tidelog cluster: log -*",
+            "(nothing in this test)",
+            "*- tidelog cluster: state -*",
+            "test_it-1-0: leader 1 in epoch 0*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("of-another*")
+
+
+def test_the_same_tests_run_against_another_kafka(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from tidelog.testing.records import assert_records, produce
+
+        def test_client(tidelog_bootstrap, tidelog_topic):
+            produce(tidelog_bootstrap, tidelog_topic, [b"1"])
+            assert_records(tidelog_bootstrap, tidelog_topic, [b"1"])
+
+        def test_control(tidelog_faults): ...
+        """
+    )
+    with tidelog.run() as cluster:
+        other = f"--tidelog-bootstrap={cluster.bootstrap_servers}"
+        result = pytester.runpytest_subprocess(*ARGUMENTS, other, "-rs")
+        result.assert_outcomes(passed=1, skipped=1)
+        result.stdout.fnmatch_lines(
+            [f"SKIPPED*controls its brokers, which {other.replace('=', ' ')}*"]
+        )
+        assert cluster.state().topics == ()
+
+
+def test_a_session_ends_if_its_brokers_do_not_start_again(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_one(tidelog_cluster):
+            tidelog_cluster._arguments += ["--set", "no.such.key=1"]
+            tidelog_cluster.kill()
+
+        def test_two(tidelog_cluster): ...
+        def test_three(tidelog_cluster): ...
+        """
+    )
+    result = pytester.runpytest_subprocess(*ARGUMENTS)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["*Exit: tidelog: a broker ended and does not start again:*no.such.key*"]
+    )
