@@ -3,5 +3,6 @@
 records.py     write, read and compare records, without a client library
 waits.py       wait for the lag of a group, or for the remote tier
 retries.py     how long these try again
+kit.py         the clusters of a test run, behind the fixtures of `pytest_plugin.py`
 containers.py  TidelogContainer: brokers in a container, by testcontainers-python
 """
