@@ -259,6 +259,13 @@ class TestExpiry:
         producers.expire(NOW * 2)
         assert set(producers.producers) == {3}  # never within a transaction
 
+    def test_one_is_forgotten_on_request(self, producers: ProducerStateManager) -> None:
+        append(producers, header(0, 0, producer_id=1))
+        append(producers, header(1, 0, producer_id=2, transactional=True))
+        assert [producers.forget(producer_id) for producer_id in (1, 1, 2)] == [True, False, False]
+        assert set(producers.producers) == {2}
+        append(producers, header(2, 77, producer_id=1))
+
     def test_an_expired_one_may_start_anywhere(self, producers: ProducerStateManager) -> None:
         append(producers, header(0, 0))
         producers.expire(NOW * 2)
