@@ -9,8 +9,7 @@ keeps their order and allows a key twice.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.cli.common import CommandError, did_you_mean
 
@@ -21,8 +20,7 @@ _FIELDS = (*_PLACES, "timestamp", "key", "value", "headers")
 _TIMESTAMP_MAX = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class JsonRecord:
+class JsonRecord(NamedTuple):  # a dataclass costs 20 ms to import
     """What one line says of a record; a timestamp of None stands for now."""
 
     key: bytes | None
