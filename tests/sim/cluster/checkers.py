@@ -154,12 +154,27 @@ class ClusterCheckers:
         name, machines = f"{topic}-{key[1]}", self.machines
         log: Committed | Compacted = Committed(name)
         if key[0] in self.compacted:
-            log = Compacted(name, has_deletions=key[0] in self.with_deletions)
+            has_deletions = key[0] in self.with_deletions
+            take_all = functools.partial(self._take_all, key)
+            log = Compacted(name, has_deletions=has_deletions, take_all=take_all)
         elif topic in COMPACTED_TOPICS and machines.has_compaction:
             is_whole = topic == TRANSACTION_STATE_TOPIC and machines.voters > 1
-            log = Compacted(name, has_deletions=not is_whole)
+            take_all = functools.partial(self._take_all, key)
+            log = Compacted(name, has_deletions=not is_whole, take_all=take_all)
         self.logs[key] = log
         return log
+
+    def _take_all(self, key: tuple[bytes, int]) -> None:
+        """Let a compacted log's memory take what each replica has."""
+        compacted = self.logs[key]
+        assert isinstance(compacted, Compacted)
+        for node_id, server in self.machines.servers():
+            if not server.is_built:
+                continue
+            for partition in server.replicas.partitions():
+                if (partition.topic_id, partition.topic_partition.partition) == key:
+                    machine, log = self.machines.by_id[node_id], partition.log
+                    compacted.take(machine, log.folder, log.high_watermark, log.log_start_offset)
 
     def _check_epochs(self, machine: Machine) -> None:
         """Every batch has the leader epoch that the log remembers for its offset."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.history import require
+from sim.history import Violation, require
 from sim.raw_logs import read_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tidelog.simulation.machine import Machine
 
 Content = tuple[bytes | None, bytes | None, int]  # key, value, producer id
@@ -21,8 +23,13 @@ Content = tuple[bytes | None, bytes | None, int]  # key, value, producer id
 class Compacted:
     """Records of one log that were below a high watermark, by offset."""
 
-    def __init__(self, name: str, *, has_deletions: bool) -> None:
+    def __init__(
+        self, name: str, *, has_deletions: bool, take_all: Callable[[], None] = lambda: None
+    ) -> None:
+        """`take_all` takes what every replica has: a newer record of a key may be on its leader
+        alone, which has removed the older one before a follower fetched either."""
         self.name, self.has_deletions = name, has_deletions
+        self._take_all = take_all
         self.records: dict[int, Content] = {}
         self.batches: dict[int, bytes] = {}  # none of them has to stay
         self._newest: dict[bytes | None, int] = {}  # offsets by key
@@ -31,7 +38,19 @@ class Compacted:
         self, machine: Machine, folder: str, high_watermark: int, log_start_offset: int = 0
     ) -> None:
         """Take or compare what one replica has below its high watermark, and not below its log
-        start."""
+        start; it has the newest of each key."""
+        found = self.take(machine, folder, high_watermark, log_start_offset)
+        if not self.has_deletions and found is not None:
+            if any(self._misses(found, high_watermark)):
+                self._take_all()
+            for key, offset in self._misses(found, high_watermark):
+                text = f"the newest of {key!r}, at {offset}, is gone"
+                raise Violation(f"{self.name} on {machine.host}: {text}")
+
+    def take(
+        self, machine: Machine, folder: str, high_watermark: int, log_start_offset: int = 0
+    ) -> set[int] | None:
+        """Take or compare records; return their offsets, or None if the end of the log is torn."""
         log = read_log(machine.disk, folder)
         found: set[int] = set()
         for batch in log.batches():
@@ -50,12 +69,9 @@ class Compacted:
                 )
                 found.add(record.offset)
                 self._newest[record.key] = max(self._newest.get(record.key, -1), record.offset)
-        if not self.has_deletions and not any(log.torn.values()):
-            self._check_newest(machine, found, high_watermark)
+        return None if any(log.torn.values()) else found
 
-    def _check_newest(self, machine: Machine, found: set[int], high_watermark: int) -> None:
+    def _misses(self, found: set[int], high_watermark: int) -> Iterator[tuple[bytes | None, int]]:
         for key, offset in self._newest.items():
-            require(
-                offset >= high_watermark or offset in found,
-                f"{self.name} on {machine.host}: the newest of {key!r}, at {offset}, is gone",
-            )
+            if offset < high_watermark and offset not in found:
+                yield key, offset
