@@ -229,7 +229,8 @@ def tiered_cluster() -> Iterator[tuple[str, Tiers]]:
 def _ports_in_a_row(count: int) -> int:
     """Return the first of this many consecutive ports on which nothing listens now."""
     low, high = _PORTS
-    for first in range(low + os.getpid() % 10_000, high, count):
+    # Processes that start together have neighbouring ids: they begin to look far from each other.
+    for first in range(low + os.getpid() * 97 % 10_000, high, count):
         taken = [socket.socket() for _ in range(count)]
         try:
             for index, one in enumerate(taken):

@@ -64,7 +64,16 @@ def create(tools: Tools, topic: str, *replicas: str) -> None:
     """A topic with the replicas of each partition given as "1:2:3"."""
     tools.topics("--create", "--topic", topic, "--replica-assignment", ",".join(replicas))
     expected = [[int(one) for one in row.split(":")] for row in replicas]
-    eventually(lambda: [one["replicas"] for one in described(tools, topic)], expected.__eq__)
+
+    def replicas_of() -> list[list[int]]:
+        try:
+            return [one["replicas"] for one in described(tools, topic)]
+        except AssertionError as error:  # the broker that was asked has not heard of it yet
+            if "does not exist" not in str(error):
+                raise
+            return []
+
+    eventually(replicas_of, expected.__eq__)
 
 
 def describe_quorum(tools: Tools, what: str) -> str:
