@@ -178,7 +178,7 @@ class ClusterControl:
         missing: str | None = "no answer"
         try:
             async with asyncio.timeout(SETTLE_S_MAX):
-                while (missing := await look()) is not None:  # noqa: ASYNC110 - of several processes
+                while (missing := await look()) is not None:  # noqa: ASYNC110 - processes share no event
                     await asyncio.sleep(LOOK_AGAIN_S)
         except TimeoutError:
             text = f"{missing}, after {SETTLE_S_MAX:g} s"

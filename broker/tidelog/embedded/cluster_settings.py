@@ -190,7 +190,7 @@ def advertised_beside_inner(
         )
     (at,) = parse_endpoints(key, [entries[index if len(entries) > 1 else 0]])
     if at.name != "PLAINTEXT":
-        raise ConfigError(key, f"{at.name} is not PLAINTEXT, the listener of several brokers")
+        raise ConfigError(key, f"{at.name} is not PLAINTEXT: give PLAINTEXT://HOST:PORT")
     port = at.port + index if at.port and len(entries) == 1 else at.port
     host = f"[{at.host}]" if ":" in at.host else at.host
     return {
