@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tidelog
-from tidelog.control import blocking, handles
+from tidelog.control import blocking, blocking_cluster_calls, cluster_calls, handles
 from tidelog.control.faults import blocking as blocking_faults
 from tidelog.control.faults import handles as awaited_faults
 from tidelog.control.http_client import HttpControl
@@ -21,7 +21,7 @@ from tidelog.embedded.running import RunningBroker
 if TYPE_CHECKING:
     from types import ModuleType
 
-NO_GROUPS = {"Ask", "Fault", "On", "View"}
+NO_GROUPS = {"Ask", "Fault", "On"}
 HANDLES = {*handles.__all__, *awaited_faults.__all__} - NO_GROUPS  # each is a property of a door
 CALLS = ("ask", "reset", "state", "wait_for")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "typed" / "doors.py"
@@ -43,7 +43,12 @@ def methods_of(owner: type) -> dict[str, inspect.Signature]:
 
 
 @pytest.mark.parametrize(
-    ("awaited", "blocks"), [(handles, blocking), (awaited_faults, blocking_faults)]
+    ("awaited", "blocks"),
+    [
+        (handles, blocking),
+        (awaited_faults, blocking_faults),
+        (cluster_calls, blocking_cluster_calls),
+    ],
 )
 def test_blocking_handles_are_the_awaited_ones(awaited: ModuleType, blocks: ModuleType) -> None:
     assert awaited.__all__ == blocks.__all__

@@ -22,8 +22,8 @@ requests.py performs a request of Kafka's protocol by a broker's handlers
 faults/     calls: faults of requests
 table.py    all calls; performs one
 wire.py     calls between processes, as lines of JSON
-handles.py  the calls as Python methods, for asyncio: `cluster.topics` and its like
-blocking.py the same methods, blocking; written by docs/generate.py from handles.py
+cluster_calls.py, handles.py  the calls as Python methods, for asyncio: `cluster.topics.create`
+blocking_cluster_calls.py, blocking.py  the same, blocking; written by docs/generate.py from those
 http.py     the calls over HTTP; imported by `serve --control` alone
 http_client.py  the calls of Python to such a door
 openapi.py  the OpenAPI document of that

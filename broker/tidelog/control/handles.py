@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tidelog.control.clock import Clocks
     from tidelog.control.making import Made
-    from tidelog.control.state import ClusterState
 
-__all__ = ["Ask", "Clock", "Groups", "Logs", "Tier", "Topics", "Transactions", "View"]
+__all__ = ["Ask", "Clock", "Groups", "Logs", "Tier", "Topics", "Transactions"]
 
 Value = str | int | float | bool
 
@@ -268,61 +266,3 @@ class Logs:
     async def reset(self) -> None:
         """Let all parts log again what their process logs."""
         await self._ask("logs.reset", {})
-
-
-class View:
-    """A cluster as a whole."""
-
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-
-    async def reset(self) -> None:
-        """Give the cluster back as new, for isolation between tests.
-
-        Faults and changes of the clock end, transactions are aborted, and transactional ids, groups
-        and topics are deleted. Brokers that are stopped stay stopped.
-        """
-        await self._ask("cluster.reset", {})
-
-    async def move_controller(self) -> int:
-        """Let the active controller resign; return the node id of the next one, once all running
-        brokers know it."""
-        node_id: int = (await self._ask("cluster.move_controller", {})).node_id
-        return node_id
-
-    async def state(
-        self, *, topics: Sequence[str] | None = None, internal: bool = False
-    ) -> ClusterState:
-        """Return the state of topics, groups, transactions and running brokers.
-
-        `topics` limits it to topics of these names. Kafka's own topics are left out unless they are
-        named or `internal` is True.
-        """
-        names = None if topics is None else list(topics)
-        state: ClusterState = await self._ask(
-            "cluster.state", {"topics": names, "internal": internal}
-        )
-        return state
-
-    async def wait_for(
-        self,
-        is_so: Callable[[ClusterState], object],
-        *,
-        timeout_s: float = 30.0,
-        topics: Sequence[str] | None = None,
-        internal: bool = False,
-    ) -> ClusterState:
-        """Read the state again and again until `is_so` returns something true; return that state.
-
-        A LookupError of `is_so`, as for a topic that is not there yet, counts as not yet.
-        ControlError after the limit of time; it shows the last state.
-        """
-        from tidelog.control.waiting import Deadline  # noqa: PLC0415 - it imports asyncio
-
-        deadline = Deadline(timeout_s)
-        while True:
-            state = await self.state(topics=topics, internal=internal)
-            pause_s = deadline.pause_s(state, is_so)
-            if pause_s is None:
-                return state
-            await sleep(pause_s)

@@ -8,23 +8,20 @@ import urllib.request
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control.blocking import Clock, Groups, Logs, Tier, Topics, Transactions, View
+from tidelog.control.blocking_cluster_calls import ClusterCalls
 from tidelog.control.errors import INVALID, UNANSWERED, ControlError
-from tidelog.control.faults.blocking import Devices, Faults, Network
 from tidelog.control.table import find
 from tidelog.control.values import from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tidelog.control.state import ClusterState
+    from collections.abc import Mapping
 
 __all__ = ["HttpControl"]
 
 ANSWER_S_MAX = 90.0
 
 
-class HttpControl:
+class HttpControl(ClusterCalls):
     """The calls of one door: `tidelog serve --control HOST:PORT`, perhaps in a container."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -33,10 +30,7 @@ class HttpControl:
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def ask(self, call: str, args: Mapping[str, Any]) -> Any:
-        """Perform a control call by its name, with arguments in their JSON form.
-
-        ControlError if it is refused, or if the door does not answer.
-        """
+        """Send it to the door; ControlError if it is refused, or if the door does not answer."""
         known = find(call, "cluster")
         request = urllib.request.Request(  # noqa: S310 - the user's own door
             f"{self.url}/v1/{call.replace('.', '/')}",
@@ -52,75 +46,6 @@ class HttpControl:
         except OSError as error:
             text = f"no answer from {self.url}: {error}"
             raise ControlError(text, status=UNANSWERED) from error
-
-    @property
-    def faults(self) -> Faults:
-        """What goes wrong in the brokers, by rules."""
-        return Faults(self.ask)
-
-    @property
-    def devices(self) -> Devices:
-        """The disk and the remote store of each broker."""
-        return Devices(self.ask)
-
-    @property
-    def network(self) -> Network:
-        """The links between brokers and to clients."""
-        return Network(self.ask)
-
-    @property
-    def clock(self) -> Clock:
-        """The time of the brokers."""
-        return Clock(self.ask)
-
-    @property
-    def topics(self) -> Topics:
-        """The topics: create, delete."""
-        return Topics(self.ask)
-
-    @property
-    def groups(self) -> Groups:
-        """The consumer groups: move their coordinators, expire their members."""
-        return Groups(self.ask)
-
-    @property
-    def transactions(self) -> Transactions:
-        """The transactional ids: move their coordinators."""
-        return Transactions(self.ask)
-
-    @property
-    def tier(self) -> Tier:
-        """The remote tier: copy and expire segments now."""
-        return Tier(self.ask)
-
-    @property
-    def logs(self) -> Logs:
-        """What the brokers log."""
-        return Logs(self.ask)
-
-    def move_controller(self) -> int:
-        """Let another node be the active controller; return its id."""
-        return View(self.ask).move_controller()
-
-    def reset(self) -> None:
-        """Give the cluster back as new, as `tidelog.run()`'s `reset` does."""
-        View(self.ask).reset()
-
-    def state(self, *, topics: Sequence[str] | None = None, internal: bool = False) -> ClusterState:
-        """Return the state as `tidelog.run()`'s `state` does."""
-        return View(self.ask).state(topics=topics, internal=internal)
-
-    def wait_for(
-        self,
-        is_so: Callable[[ClusterState], object],
-        *,
-        timeout_s: float = 30.0,
-        topics: Sequence[str] | None = None,
-        internal: bool = False,
-    ) -> ClusterState:
-        """Wait for a state as `tidelog.run()`'s `wait_for` does."""
-        view = View(self.ask)
-        return view.wait_for(is_so, timeout_s=timeout_s, topics=topics, internal=internal)
 
 
 def _refused(error: urllib.error.HTTPError) -> ControlError:

@@ -17,6 +17,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tidelog.control.cluster_calls import ClusterCalls
 from tidelog.embedded.cluster_settings import (
     ClusterError,
     Setting,
@@ -41,10 +42,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.cluster import ClusterControl
     from tidelog.control.cluster_time import ClockSetting
-    from tidelog.control.faults.handles import Devices, Faults, Network
     from tidelog.control.faults.rules import Count
-    from tidelog.control.handles import Clock, Groups, Logs, Tier, Topics, Transactions
-    from tidelog.control.state import ClusterState
     from tidelog.embedded.nodes import Node
     from tidelog.seams import Runtime
 
@@ -100,7 +98,7 @@ def run(
     )
 
 
-class Cluster:
+class Cluster(ClusterCalls):
     """Brokers in the running event loop; use `async with`, or `start()` and `stop()`.
 
     With `isolated`, each broker has its own process. `brokers` has a handle for each broker, in the
@@ -333,83 +331,6 @@ class Cluster:
         if self.on_failure is not None and not any(node.is_running for node in self.brokers):
             self.on_failure()
 
-    @property
-    def clock(self) -> Clock:
-        """The time of its brokers: advance, freeze, resume, speed, skew, reset."""
-        from tidelog.control.handles import Clock
-
-        return Clock(self.ask)
-
-    @property
-    def topics(self) -> Topics:
-        """The topics: create, delete, and periodic work of their logs now."""
-        from tidelog.control.handles import Topics
-
-        return Topics(self.ask)
-
-    @property
-    def groups(self) -> Groups:
-        """The consumer groups: move their coordinators, expire their members."""
-        from tidelog.control.handles import Groups
-
-        return Groups(self.ask)
-
-    @property
-    def transactions(self) -> Transactions:
-        """The transactional ids: move their coordinators."""
-        from tidelog.control.handles import Transactions
-
-        return Transactions(self.ask)
-
-    @property
-    def tier(self) -> Tier:
-        """The remote tier: copy and expire segments now."""
-        from tidelog.control.handles import Tier
-
-        return Tier(self.ask)
-
-    @property
-    def logs(self) -> Logs:
-        """What its brokers log: levels of their parts."""
-        from tidelog.control.handles import Logs
-
-        return Logs(self.ask)
-
-    async def move_controller(self) -> int:
-        """Let another node be the active controller, as `View.move_controller`."""
-        from tidelog.control.handles import View
-
-        return await View(self.ask).move_controller()
-
-    async def reset(self) -> None:
-        """Give the cluster back as new, as `View.reset`: without topics, groups and faults."""
-        from tidelog.control.handles import View
-
-        await View(self.ask).reset()
-
-    async def state(
-        self, *, topics: Sequence[str] | None = None, internal: bool = False
-    ) -> ClusterState:
-        """Return the state of topics, groups, transactions and running brokers, as
-        `View.state`."""
-        from tidelog.control.handles import View
-
-        return await View(self.ask).state(topics=topics, internal=internal)
-
-    async def wait_for(
-        self,
-        is_so: Callable[[ClusterState], object],
-        *,
-        timeout_s: float = 30.0,
-        topics: Sequence[str] | None = None,
-        internal: bool = False,
-    ) -> ClusterState:
-        """Wait until the state is so, as `View.wait_for`; ControlError shows the last one."""
-        from tidelog.control.handles import View
-
-        view = View(self.ask)
-        return await view.wait_for(is_so, timeout_s=timeout_s, topics=topics, internal=internal)
-
     async def create_topic(
         self,
         name: str,
@@ -428,34 +349,10 @@ class Cluster:
             await self.topics.delete(name, missing_ok=missing_ok)
 
     async def ask(self, call: str, args: Mapping[str, Any]) -> Any:
-        """Perform a control call by its name, with arguments in their JSON form.
-
-        `faults` and its like do the same with names and types. ControlError if it is refused.
-        """
+        """Perform it in this loop."""
         from tidelog.control.table import perform
 
         return await perform(self._controlled(), call, args)
-
-    @property
-    def faults(self) -> Faults:
-        """What goes wrong with requests."""
-        from tidelog.control.faults.handles import Faults
-
-        return Faults(self.ask)
-
-    @property
-    def devices(self) -> Devices:
-        """The disk and the remote store of each broker."""
-        from tidelog.control.faults.handles import Devices
-
-        return Devices(self.ask)
-
-    @property
-    def network(self) -> Network:
-        """The links of brokers to each other and to clients."""
-        from tidelog.control.faults.handles import Network
-
-        return Network(self.ask)
 
     def _controlled(self) -> ClusterControl:
         """Return what calls act on, created on the first call."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from tidelog.control.blocking_cluster_calls import ClusterCalls
 from tidelog.embedded.cluster_settings import (
     READY_WORDS,
     ClusterError,
@@ -24,14 +25,11 @@ from tidelog.embedded.cluster_settings import (
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import IO, Any, Self
 
-    from tidelog.control.blocking import Clock, Groups, Logs, Tier, Topics, Transactions
     from tidelog.control.brokers import Brokers, BrokerState
-    from tidelog.control.faults.blocking import Devices, Faults, Network
-    from tidelog.control.state import ClusterState
     from tidelog.embedded.pipe import Pipe
 
 __all__ = ["RunningBroker", "RunningCluster"]
@@ -98,7 +96,7 @@ class RunningBroker:
         self._cluster.change_brokers("brokers.thaw", broker=self.node_id)
 
 
-class RunningCluster:
+class RunningCluster(ClusterCalls):
     """Brokers in another process, started by `with` or `start()`; made by `run`.
 
     `brokers` has a handle for each broker. The process watches its standard input, so it ends
@@ -235,11 +233,7 @@ class RunningCluster:
         return line.removeprefix(READY_WORDS)
 
     def ask(self, call: str, args: Mapping[str, Any]) -> Any:
-        """Perform a control call by its name, with arguments in their JSON form.
-
-        `faults` and its like do the same with names and types. ControlError if it is refused.
-        Threads may call at the same time.
-        """
+        """Perform it in the brokers' process; threads may call at the same time."""
         from tidelog.control.table import find
         from tidelog.control.values import from_json
 
@@ -247,27 +241,6 @@ class RunningCluster:
         if self._pipe is None:
             raise ClusterError("the cluster is not running")
         return from_json(known.result, self._pipe.ask(call, args))
-
-    @property
-    def faults(self) -> Faults:
-        """What goes wrong with requests."""
-        from tidelog.control.faults.blocking import Faults
-
-        return Faults(self.ask)
-
-    @property
-    def devices(self) -> Devices:
-        """The disk and the remote store of each broker."""
-        from tidelog.control.faults.blocking import Devices
-
-        return Devices(self.ask)
-
-    @property
-    def network(self) -> Network:
-        """The links of brokers to each other and to clients."""
-        from tidelog.control.faults.blocking import Network
-
-        return Network(self.ask)
 
     def change_brokers(self, call: str, **args: Any) -> Brokers:
         """Perform a call on brokers, which may start or end; return all of them."""
@@ -332,81 +305,6 @@ class RunningCluster:
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()
-
-    @property
-    def clock(self) -> Clock:
-        """The time of its brokers: advance, freeze, resume, speed, skew, reset."""
-        from tidelog.control.blocking import Clock
-
-        return Clock(self.ask)
-
-    @property
-    def topics(self) -> Topics:
-        """The topics: create, delete, and periodic work of their logs now."""
-        from tidelog.control.blocking import Topics
-
-        return Topics(self.ask)
-
-    @property
-    def groups(self) -> Groups:
-        """The consumer groups: move their coordinators, expire their members."""
-        from tidelog.control.blocking import Groups
-
-        return Groups(self.ask)
-
-    @property
-    def transactions(self) -> Transactions:
-        """The transactional ids: move their coordinators."""
-        from tidelog.control.blocking import Transactions
-
-        return Transactions(self.ask)
-
-    @property
-    def tier(self) -> Tier:
-        """The remote tier: copy and expire segments now."""
-        from tidelog.control.blocking import Tier
-
-        return Tier(self.ask)
-
-    @property
-    def logs(self) -> Logs:
-        """What its brokers log: levels of their parts."""
-        from tidelog.control.blocking import Logs
-
-        return Logs(self.ask)
-
-    def move_controller(self) -> int:
-        """Let another node be the active controller, as `View.move_controller`."""
-        from tidelog.control.blocking import View
-
-        return View(self.ask).move_controller()
-
-    def reset(self) -> None:
-        """Give the cluster back as new, as `View.reset`: without topics, groups and faults."""
-        from tidelog.control.blocking import View
-
-        View(self.ask).reset()
-
-    def state(self, *, topics: Sequence[str] | None = None, internal: bool = False) -> ClusterState:
-        """Return the state of topics, groups, transactions and running brokers, as
-        `View.state`."""
-        from tidelog.control.blocking import View
-
-        return View(self.ask).state(topics=topics, internal=internal)
-
-    def wait_for(
-        self,
-        is_so: Callable[[ClusterState], object],
-        *,
-        timeout_s: float = 30.0,
-        topics: Sequence[str] | None = None,
-        internal: bool = False,
-    ) -> ClusterState:
-        """Wait until the state is so, as `View.wait_for`; ControlError shows the last one."""
-        from tidelog.control.blocking import View
-
-        view = View(self.ask)
-        return view.wait_for(is_so, timeout_s=timeout_s, topics=topics, internal=internal)
 
     def create_topic(
         self,

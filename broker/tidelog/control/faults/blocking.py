@@ -11,8 +11,8 @@ from tidelog.control.faults.rules import Effect, Match, Rule, Trigger
 from tidelog.control.values import to_json
 
 if TYPE_CHECKING:
-    from tidelog.control.faults.devices import Device
     from tidelog.control.blocking import Ask
+    from tidelog.control.faults.devices import Device
 
 __all__ = ["Devices", "Fault", "Faults", "Network", "On"]
 
