@@ -1,7 +1,8 @@
 """pytest fixtures, available once tidelog is installed.
 
 - `tidelog_cluster` (session): a broker in its own process, `tidelog.run(tidelog_settings)`. It
-  starts when a test first uses it. Under pytest-xdist each worker has its own.
+  starts when a test first uses it. Under pytest-xdist each worker has its own; with
+  `--tidelog-shared` tests that use only its address, topics and ids share one.
 - `@pytest.mark.tidelog(brokers=3, settings={...}, tiered=True, profile="kafka")`: the test gets a
   cluster like this, which all tests with the same options share. `--tidelog-brokers N` and
   `--tidelog-profile fast|kafka` are for tests that do not say. `fast` has short sessions and
@@ -18,6 +19,8 @@
   `--tidelog-bootstrap HOST:PORT` it is that of another Kafka, which has its own settings; a test
   that uses `tidelog_cluster` is skipped then.
 - `tidelog_topic` (function): the name of a new topic with one partition, deleted after the test.
+- `tidelog_topic_factory` (function): creates topics for one test and returns their names:
+  `tidelog_topic_factory(partitions=3, config={"cleanup.policy": "compact"})`.
 - `tidelog_group_id`, `tidelog_transactional_id` (function): ids that no other test has.
 - `tidelog_faults`, `tidelog_network`, `tidelog_devices`, `tidelog_clock` (function): what
   `tidelog.run()` has under these names; undone after the test.
@@ -34,6 +37,7 @@ Test runs that use none of them pay nothing: this module imports only pytest.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,6 +54,7 @@ if TYPE_CHECKING:
 _TOPIC_CHARACTERS_MAX = 200
 _OPTIONS = ("brokers", "settings", "tiered", "profile")
 _PROFILES = ("fast", "kafka")
+_SHARED = "shared"
 
 _counter = pytest.StashKey[int]()
 _clusters = pytest.StashKey["Clusters"]()
@@ -85,14 +90,22 @@ def _tidelog_options(
     request: pytest.FixtureRequest, tidelog_settings: Mapping[str, Setting], tidelog_tiered: Tiered
 ) -> dict[str, Any]:
     """All options of a cluster: the marker's, over the fixtures' and the command line's."""
-    marked = dict(getattr(request, "param", {}))
+    return _whole(request.config, tidelog_settings, tidelog_tiered, getattr(request, "param", {}))
+
+
+def _whole(
+    config: pytest.Config,
+    settings: Mapping[str, Setting],
+    tiered: Tiered,
+    marked: Mapping[str, Any],
+) -> dict[str, Any]:
     options = {
-        "brokers": request.config.getoption("tidelog_brokers"),
-        "profile": request.config.getoption("tidelog_profile"),
-        "tiered": tidelog_tiered,
+        "brokers": config.getoption("tidelog_brokers"),
+        "profile": config.getoption("tidelog_profile"),
+        "tiered": tiered,
         **marked,
     }
-    return {**options, "settings": {**tidelog_settings, **marked.get("settings", {})}}
+    return {**options, "settings": {**settings, **marked.get("settings", {})}}
 
 
 @pytest.fixture(scope="session")
@@ -103,6 +116,8 @@ def tidelog_cluster(
     other = request.config.getoption("tidelog_bootstrap")
     if other is not None:
         pytest.skip(f"the test controls its brokers, which --tidelog-bootstrap {other} does not")
+    if _SHARED in _tidelog_options:
+        pytest.fail("with --tidelog-shared, name tidelog_cluster in the test's arguments")
     clusters: Clusters = request.getfixturevalue("_tidelog_clusters")
     return clusters.get(_tidelog_options)
 
@@ -113,6 +128,11 @@ def tidelog_bootstrap(request: pytest.FixtureRequest, _tidelog_options: dict[str
     other: str | None = request.config.getoption("tidelog_bootstrap")
     if other is not None:
         return other
+    if _SHARED in _tidelog_options:
+        clusters: Clusters = request.getfixturevalue("_tidelog_clusters")
+        folders: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+        own = {key: value for key, value in _tidelog_options.items() if key != _SHARED}
+        return clusters.shared(own, folders.getbasetemp().parent / "tidelog-shared")
     servers: str = request.getfixturevalue("tidelog_cluster").bootstrap_servers
     return servers
 
@@ -129,14 +149,7 @@ def tidelog_cluster_factory(
 
     def make(**marked: Any) -> RunningCluster:
         _check_options(marked)
-        options = {
-            "brokers": request.config.getoption("tidelog_brokers"),
-            "profile": request.config.getoption("tidelog_profile"),
-            "tiered": tidelog_tiered,
-            **marked,
-        }
-        settings = {**tidelog_settings, **marked.get("settings", {})}
-        return clusters.make({**options, "settings": settings})
+        return clusters.make(_whole(request.config, tidelog_settings, tidelog_tiered, marked))
 
     yield make
     clusters.stop_made()
@@ -146,7 +159,7 @@ def tidelog_cluster_factory(
 
 
 def _unique(request: pytest.FixtureRequest) -> str:
-    """Return a name after the test. Beside others on another Kafka it is unique by chance."""
+    """Return a name after the test. Beside others on one Kafka it is unique by chance."""
     legal = "".join(
         character if character.isascii() and (character.isalnum() or character in "._-") else "-"
         for character in request.node.name
@@ -154,28 +167,57 @@ def _unique(request: pytest.FixtureRequest) -> str:
     counter = request.session.stash.get(_counter, 0) + 1
     request.session.stash[_counter] = counter
     name = f"{legal[:_TOPIC_CHARACTERS_MAX]}-{counter}"
-    if request.config.getoption("tidelog_bootstrap") is None:
+    if request.config.getoption("tidelog_bootstrap") is None and not _is_shared(request.config):
         return name
     clusters: Clusters = request.getfixturevalue("_tidelog_clusters")
     return f"{name}-{clusters.token}"
 
 
-@pytest.fixture
-def tidelog_topic(tidelog_bootstrap: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A new topic with one partition, named after the test."""
-    name = _unique(request)
-    if request.config.getoption("tidelog_bootstrap") is not None:
-        from tidelog.embedded import simple_client  # noqa: PLC0415 - loaded on first use
+def _is_shared(config: pytest.Config) -> bool:
+    """Whether this is a worker of pytest-xdist that shares a cluster with the others."""
+    return config.getoption("tidelog_shared") and hasattr(config, "workerinput")
 
-        simple_client.create_topic(tidelog_bootstrap, name, 1, {})
-        yield name
-        simple_client.delete_topic(tidelog_bootstrap, name, missing_ok=True)
-        return
-    cluster: RunningCluster = request.getfixturevalue("tidelog_cluster")
-    cluster.create_topic(name)
-    request.node.stash.setdefault(_topics, []).append(name)
-    yield name
-    cluster.delete_topic(name, missing_ok=True)  # the test may have done it
+
+@pytest.fixture
+def tidelog_topic_factory(
+    tidelog_bootstrap: str, _tidelog_options: dict[str, Any], request: pytest.FixtureRequest
+) -> Iterator[Callable[..., str]]:
+    """Creates topics for this test: `tidelog_topic_factory(partitions=3)` returns a name."""
+    is_other = request.config.getoption("tidelog_bootstrap") is not None
+    names: list[str] = request.node.stash.setdefault(_topics, [])
+    create: Callable[..., None]
+    delete: Callable[..., None]
+    if is_other or _SHARED in _tidelog_options:
+        from tidelog.testing import topics  # noqa: PLC0415 - loaded on first use
+
+        create, delete = (
+            partial(topics.create, tidelog_bootstrap),
+            partial(topics.delete, tidelog_bootstrap),
+        )
+    else:
+        cluster: RunningCluster = request.getfixturevalue("tidelog_cluster")
+        create, delete = cluster.create_topic, cluster.delete_topic
+
+    def make(
+        partitions: int = 1,
+        *,
+        replication_factor: int = -1,
+        config: Mapping[str, Setting] | None = None,
+    ) -> str:
+        name = _unique(request)
+        create(name, partitions, replication_factor, config)
+        names.append(name)
+        return name
+
+    yield make
+    for name in names:
+        delete(name, missing_ok=True)  # the test may have done it
+
+
+@pytest.fixture
+def tidelog_topic(tidelog_topic_factory: Callable[..., str]) -> str:
+    """A new topic with one partition, named after the test."""
+    return tidelog_topic_factory()
 
 
 @pytest.fixture
@@ -239,12 +281,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "_tidelog_options" not in metafunc.fixturenames:
         return
     options: dict[str, Any] = {}
+    if _is_shared(metafunc.config) and "tidelog_cluster" not in metafunc.fixturenames:
+        options[_SHARED] = True
     for marker in reversed(list(metafunc.definition.iter_markers("tidelog"))):
         if marker.args:
             pytest.fail("tidelog: the marker's options have names: brokers=3", pytrace=False)
+        _check_options(marker.kwargs)
         options |= marker.kwargs
     if options:
-        _check_options(options)
         hidden: Any = getattr(pytest, "HIDDEN_PARAM", "tidelog")  # pytest 8.4
         metafunc.parametrize("_tidelog_options", [options], indirect=True, ids=[hidden])
 
@@ -301,6 +345,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=_PROFILES,
         default="fast",
         help="fast: short sessions and cleaner intervals (default); kafka: Kafka's",
+    )
+    group.addoption(
+        "--tidelog-shared",
+        action="store_true",
+        help="one cluster for all pytest-xdist workers, for the tests that do not control it",
     )
     group.addoption(
         "--tidelog-bootstrap",

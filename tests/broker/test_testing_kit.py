@@ -78,6 +78,16 @@ def test_marker_and_fixtures(pytester: pytest.Pytester) -> None:
             produce(tidelog_bootstrap, tidelog_topic, [b"1"])
             assert_records(tidelog_bootstrap, tidelog_topic, [b"1"])
 
+        def test_topics(tidelog_topic_factory, tidelog_topic, tidelog_cluster):
+            made = tidelog_topic_factory(partitions=3, config={"cleanup.policy": "compact"})
+            other = tidelog_topic_factory()
+            state = tidelog_cluster.state()
+            assert len({made, other, tidelog_topic}) == 3
+            assert len(state.topic(made).partitions) == 3
+            assert state.topic(made).config["cleanup.policy"] == "compact"
+            assert len(state.topic(other).partitions) == 1
+            tidelog_cluster.delete_topic(other)
+
         def test_ids(tidelog_group_id, tidelog_transactional_id):
             assert tidelog_group_id.startswith("group-test_ids-")
             assert tidelog_transactional_id.startswith("transaction-test_ids-")
@@ -101,7 +111,7 @@ def test_marker_and_fixtures(pytester: pytest.Pytester) -> None:
         """
     )
     result = pytester.runpytest_subprocess(*ARGUMENTS, "-n", "0")
-    result.assert_outcomes(passed=7, errors=1)
+    result.assert_outcomes(passed=8, errors=1)
     result.stdout.fnmatch_lines(["*a unittest.TestCase: use tidelog_cluster_factory"])
 
 
@@ -138,11 +148,15 @@ def test_a_failure_shows_the_log_and_the_topics(pytester: pytest.Pytester) -> No
 def test_the_same_tests_run_against_another_kafka(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        from tidelog.testing.records import assert_records, produce
+        from tidelog.testing.records import TopicRecord, assert_records, produce
 
         def test_client(tidelog_bootstrap, tidelog_topic):
             produce(tidelog_bootstrap, tidelog_topic, [b"1"])
             assert_records(tidelog_bootstrap, tidelog_topic, [b"1"])
+
+        def test_topics(tidelog_bootstrap, tidelog_topic_factory):
+            topic = tidelog_topic_factory(2, config={"retention.ms": 1000})
+            produce(tidelog_bootstrap, topic, [TopicRecord(b"1", partition=1)])
 
         def test_control(tidelog_faults): ...
         """
@@ -150,7 +164,7 @@ def test_the_same_tests_run_against_another_kafka(pytester: pytest.Pytester) -> 
     with tidelog.run() as cluster:
         other = f"--tidelog-bootstrap={cluster.bootstrap_servers}"
         result = pytester.runpytest_subprocess(*ARGUMENTS, other, "-rs")
-        result.assert_outcomes(passed=1, skipped=1)
+        result.assert_outcomes(passed=2, skipped=1)
         result.stdout.fnmatch_lines(
             [f"SKIPPED*controls its brokers, which {other.replace('=', ' ')}*"]
         )
@@ -173,3 +187,36 @@ def test_a_session_ends_if_its_brokers_do_not_start_again(pytester: pytest.Pytes
     result.stdout.fnmatch_lines(
         ["*Exit: tidelog: a broker ended and does not start again:*no.such.key*"]
     )
+
+
+def test_workers_share_a_cluster_and_those_that_control_one_have_their_own(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from tidelog.testing.records import assert_records, produce
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_client(number, tidelog_topic, tidelog_bootstrap, worker_id):
+            produce(tidelog_bootstrap, tidelog_topic, ["1"])
+            assert_records(tidelog_bootstrap, tidelog_topic, ["1"])
+            print("SHARED", tidelog_bootstrap, tidelog_topic)
+
+        def test_control(tidelog_bootstrap, tidelog_faults):
+            print("OWN", tidelog_bootstrap)
+
+        def test_late(tidelog_topic, request):
+            with pytest.raises(pytest.fail.Exception, match="name tidelog_cluster"):
+                request.getfixturevalue("tidelog_cluster")
+        """
+    )
+    options = ("-n", "2", "--dist", "each", "--tidelog-shared", "-rP")
+    result = pytester.runpytest_subprocess(*ARGUMENTS, *options)
+    result.assert_outcomes(passed=8)
+    lines = [line.split() for line in result.outlines]
+    shared = {tuple(line[1:]) for line in lines if line[:1] == ["SHARED"]}
+    own = {line[1] for line in lines if line[:1] == ["OWN"]}
+    servers, topics = ({each[at] for each in shared} for at in (0, 1))
+    assert (len(servers), len(topics), len(own)) == (1, 4, 2)
+    assert not servers & own

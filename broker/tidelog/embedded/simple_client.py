@@ -123,7 +123,11 @@ def _connected(addresses: Sequence[str], timeout_s: float) -> socket.socket:
 
 
 def create_topic(
-    bootstrap_server: str, name: str, partitions: int, configs: Mapping[str, str]
+    bootstrap_server: str,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    replication_factor: int = -1,
 ) -> None:
     """Create one topic; ClusterError if the broker refuses."""
     from tidelog_protocol.messages.admin import CreateTopicsRequest  # noqa: PLC0415 - heavy table
@@ -131,7 +135,7 @@ def create_topic(
     topic = CreateTopicsRequest.CreatableTopic(
         name=name,
         num_partitions=partitions,
-        replication_factor=-1,
+        replication_factor=replication_factor,
         configs=[
             CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
             for key, value in configs.items()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
 from tidelog.control.waiting import summary
 from tidelog.embedded.cluster import run
 from tidelog.embedded.cluster_settings import ClusterError
+from tidelog.testing.shared import SharedCluster
 from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from tidelog.embedded.cluster import RunningCluster
 
@@ -42,11 +46,13 @@ class Clusters:
 
     def __init__(self) -> None:
         self._by_options: list[tuple[Mapping[str, Any], RunningCluster]] = []
+        self._shared: dict[str, SharedCluster] = {}
+        """Those of all processes of the test run, by their options."""
         self._made: list[RunningCluster] = []
         """Those of the test that runs, by `tidelog_cluster_factory`."""
         self._log_starts: dict[int, int] = {}
         self.current: RunningCluster | None = None
-        """The one that the fixtures show."""
+        """The one that the fixtures show, if this process runs it."""
         self.token = secrets.token_hex(3)
 
     def get(self, options: Mapping[str, Any]) -> RunningCluster:
@@ -59,6 +65,18 @@ class Clusters:
         self._by_options.append((options, cluster))
         self.current = cluster
         return cluster
+
+    def shared(self, options: Mapping[str, Any], folder: Path) -> str:
+        """Return the address of the cluster with these options that all processes with this folder
+        share."""
+        text = json.dumps(options, sort_keys=True, default=str)
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        one = self._shared.get(name)
+        if one is None:
+            one = self._shared[name] = SharedCluster(folder / name)
+        servers = one.join(lambda: new_cluster(options).start())
+        self.current = one.own
+        return servers
 
     def make(self, options: Mapping[str, Any]) -> RunningCluster:
         """Start a cluster for one test."""
@@ -74,9 +92,11 @@ class Clusters:
     def stop(self) -> None:
         """Stop all; ClusterError if one had ended on its own."""
         errors = []
-        for _, cluster in self._by_options:
+        ends = [cluster.stop for _, cluster in self._by_options]
+        ends += [one.leave for one in self._shared.values()]
+        for end in ends:
             try:
-                cluster.stop()
+                end()
             except ClusterError as error:
                 errors.append(error)
         if errors:
@@ -88,7 +108,8 @@ class Clusters:
         TidelogError if a broker does not start.
         """
         wrong = []
-        for _, cluster in self._by_options:
+        own = [one.own for one in self._shared.values() if one.own is not None]
+        for cluster in (*(cluster for _, cluster in self._by_options), *own):
             wrong += _mend(cluster)
             self._log_starts[id(cluster)] = len(cluster.log)
         return wrong
