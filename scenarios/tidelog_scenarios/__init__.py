@@ -7,7 +7,8 @@ fails when a step says so.
 
 Playing:
     cli.py            the command `tidelog scenario`
-    player.py         plays a vector step by step and reports each step
+    plays.py          plays a scenario, with its older rule beside it
+    player.py         plays a vector step by step
     initial_state.py  brings a new cluster into the state at the beginning
     actions.py        the actions of steps
     interventions.py  rolls, copies, local retention, elections that no controller would make
@@ -15,9 +16,14 @@ Playing:
     observer.py       reads the state of the brokers and the remote tier
     disk.py           reads and cuts a replica's files
     compare.py        differences from a vector; states that must not exist
+    values.py         steps as values, for JSON and pages
+    marks.py          records that are lost, or differ from the leader's
+    changes.py        what a step changed
+    report.py         a play as text
     table.py          states and replies as text
     names.py          leader epochs and segments of the cluster, as the vector names them
     plan.py           the settings that a vector needs
+    older.py          the older rule of each scenario, and what its steps then show
     vocabulary.py     the topic, the voters, PlayError
 
 Brokers:
@@ -27,6 +33,7 @@ Brokers:
     process.py        a broker in its own process
     inside.py         what a play does to one broker and reads from it
     fetch_gate.py     holds followers' fetches until their step
+    rules.py          how brokers follow and read: today's rule and older ones
     store.py          a remote store that records reads and fails on order
 """
 

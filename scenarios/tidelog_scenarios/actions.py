@@ -81,6 +81,9 @@ class Actions:
                 arguments["may_fail"] = "error" in reply
         return arguments
 
+    async def do_nothing(self, why: str) -> None:
+        """Leave out what a rule does not do."""
+
     # -- clients -----------------------------------------------------------------------------------
 
     async def do_produce(self, broker: str, values: list[str], acks: int) -> Reply:

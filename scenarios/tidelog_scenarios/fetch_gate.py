@@ -31,7 +31,9 @@ class Fetched(NamedTuple):
 class FetchGate:
     """The gate of all brokers of a stage, by node id."""
 
-    def __init__(self) -> None:
+    def __init__(self, fetcher: type[GatedFetcher] | None = None) -> None:
+        """`fetcher` follows by another rule than `GatedFetcher`."""
+        self._fetcher = fetcher or GatedFetcher
         self._fetchers: dict[int, GatedFetcher] = {}
         self._may_fetch: dict[int, asyncio.Event] = {}
         self._may_build: dict[int, asyncio.Event] = {}
@@ -41,7 +43,7 @@ class FetchGate:
 
     def new_fetcher(self, *args: Any, **kwargs: Any) -> ReplicaFetcher:
         """Make a gated fetcher; the parameters are those of `ReplicaFetcher`."""
-        return GatedFetcher(self, *args, **kwargs)
+        return self._fetcher(self, *args, **kwargs)
 
     def state(self, node_id: int, topic_id: bytes) -> State | None:
         """Return the state of a broker's fetching; None if it follows no leader."""

@@ -18,12 +18,14 @@ from tidelog_scenarios.fetch_gate import FetchGate
 from tidelog_scenarios.inside import Inside
 from tidelog_scenarios.plan import broker_settings, metadata_on
 from tidelog_scenarios.process import ActorNode
+from tidelog_scenarios.rules import LEADER_EPOCHS
 from tidelog_scenarios.stage import Stage
 from tidelog_scenarios.vocabulary import VOTERS
 
 if TYPE_CHECKING:
     from tidelog.embedded.nodes import Node
     from tidelog.server import BrokerServer
+    from tidelog_scenarios.rules import Rule
     from tidelog_storage.seams import FileSystem
 
 __all__ = ["HostStage"]
@@ -53,8 +55,11 @@ TIER_SETTINGS = {
 class HostStage(Stage):
     """The brokers of one play on this machine."""
 
-    def __init__(self, document: dict[str, Any], *, isolated: bool) -> None:
-        """Prepare for the vector `document`."""
+    def __init__(
+        self, document: dict[str, Any], *, isolated: bool, rule: Rule = LEADER_EPOCHS
+    ) -> None:
+        """Prepare for the vector `document`; isolated brokers know no other rule than today's."""
+        assert not isolated or rule is LEADER_EPOCHS
         given = document["given"]
         self._runtime = system_runtime(durable=False)
         super().__init__(
@@ -66,7 +71,8 @@ class HostStage(Stage):
         )
         self._is_isolated = isolated
         self._settings = broker_settings(document, at_rest=True)
-        self._gate = FetchGate()
+        self._rule = rule
+        self._gate = FetchGate(rule.fetcher)
         self._folder = temporary_data_dir(self._runtime.rng)
         self._nodes: dict[str, Node[Any]] = {}
         self._ports = Ports()
@@ -108,7 +114,7 @@ class HostStage(Stage):
             return LocalNode(properties, runtime=None, **place)
         if self._is_isolated:
             return ActorNode(properties, **place)
-        return Actor(properties, self._gate, **place)
+        return Actor(properties, self._gate, self._rule.segment_at, **place)
 
     async def _close(self) -> None:
         try:

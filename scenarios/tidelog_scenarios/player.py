@@ -1,25 +1,25 @@
-"""Plays a vector on a live stage, step by step, and reports what happens."""
+"""Plays a vector on a live stage, step by step."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.network.peers import PeerError
 from tidelog_scenarios.actions import Actions
 from tidelog_scenarios.compare import reply_differs, state_differs, unsound
 from tidelog_scenarios.initial_state import InitialState
 from tidelog_scenarios.observer import Observer
-from tidelog_scenarios.table import asked, paragraph, sentence, state_lines
+from tidelog_scenarios.table import asked, sentence
 from tidelog_scenarios.vocabulary import PlayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator
 
     from tidelog_scenarios.actions import Reply
     from tidelog_scenarios.stage import Stage
 
-__all__ = ["Player", "play"]
+__all__ = ["Played", "Player", "differing"]
 
 SETTLES_S_MAX = 60.0
 LOOK_AGAIN_S = 0.05
@@ -27,72 +27,60 @@ STEP_S_MAX = 240.0
 _UNSAID = ("error_code", "first_record")
 
 
-async def play(stage: Stage, document: dict[str, Any], say: Callable[[str], None]) -> str:
-    """Play a vector up to the first step that differs. Return that step and its differences, or "".
+class Played(NamedTuple):
+    """A step that was played."""
 
-    `say` takes each line of the report.
-    """
-    for line in _title_lines(document):
-        say(line)
-    async with stage:
-        return await Player(stage, document, say).play()
-
-
-def _title_lines(document: dict[str, Any]) -> list[str]:
-    lines = paragraph(document["title"])
-    for key, word in (("sources", "source"), ("notes", "note"), ("deviations", "deviates")):
-        for text in document.get(key, ()):
-            lines += paragraph(f"{word:<9} {text}", "  ", " " * 12)
-    lines += paragraph(
-        "legend    epochs 1@3: leader epoch 1 begins at offset 3. Records [1] 3 x, 4 y: offsets and"
-        " values of leader epoch 1. Ends are exclusive. * marks what the step changed.",
-        "  ",
-        " " * 12,
-    )
-    return lines
+    number: int
+    """0 is the beginning."""
+    title: str
+    note: str
+    said: list[tuple[str, str]]
+    """Words and texts: what was asked, forced and answered."""
+    reply: Reply
+    state: dict[str, Any]
+    """Empty if the step failed."""
+    before: dict[str, Any] | None
+    """The state before the step."""
+    differences: list[str]
+    """From the vector. After a step that has some the play ends."""
 
 
 class Player:
     """Runs the steps of one vector by `actions` and compares their results."""
 
     def __init__(
-        self,
-        stage: Stage,
-        document: dict[str, Any],
-        say: Callable[[str], None],
-        new_actions: type[Actions] = Actions,
+        self, stage: Stage, document: dict[str, Any], new_actions: type[Actions] = Actions
     ) -> None:
-        self.stage, self.say = stage, say
+        self.stage = stage
         self.given, self.steps = document["given"], document["steps"]
+        self.said: list[tuple[str, str]] = []
         self.actions = new_actions(stage, document, self._tell)
         self.observer = Observer(stage, self.actions.names)
-        self.shown: dict[str, Any] | None = None
 
     async def play(self) -> str:
         """Play up to the first step that differs; return it with its differences, or ""."""
-        self.say("")
-        self.say(f"0. The state at the beginning, of brokers {' and '.join(self.given['brokers'])}")
+        difference = ""
+        async for played in self.played():
+            difference = differing(played)
+        return difference
+
+    async def played(self) -> AsyncIterator[Played]:
+        """Play; yield each step up to the first that differs."""
         keys = ("brokers", "isr", "remote", "rlmm")
         expected = {key: self.given[key] for key in keys if key in self.given}
-        if not await self._step(self._set_up(), {}, expected):
-            return self._differing("at the beginning")
+        brokers = " and ".join(self.given["brokers"])
+        title = f"The state at the beginning, of brokers {brokers}"
+        played = await self._step(self._set_up(), {"name": title, "expect": expected}, 0, None)
+        yield played
         for number, step in enumerate(self.steps, 1):
-            name = step.get("name", "")
-            self.say("")
-            for line in paragraph(f"{number}. {name}", "", "   "):
-                self.say(line)
+            if played.differences:
+                return
             said = dict(step["do"])
             action = said.pop("action")
             self._tell("asked", asked(action, said))
             work = getattr(self.actions, f"do_{action}")(**self.actions.arguments(step))
-            if not await self._step(work, step.get("reply", {}), step.get("expect", {})):
-                return self._differing(f"in step {number}, {name}")
-            if "note" in step:
-                self._tell("note", step["note"])
-        return ""
-
-    def _differing(self, where: str) -> str:
-        return f"{where}: {'; '.join(self.actions.differences)}"
+            played = await self._step(work, step, number, played.state)
+            yield played
 
     async def _set_up(self) -> None:
         copied = "; the leader copied the remote segments" if self.stage.is_tiered else ""
@@ -106,29 +94,31 @@ class Player:
         )
         await given.set_up()
 
-    async def _step(self, work: Any, reply: Reply, expected: dict[str, Any]) -> bool:
-        """Await a step; return whether its results match."""
+    async def _step(
+        self, work: Any, step: dict[str, Any], number: int, before: dict[str, Any] | None
+    ) -> Played:
+        """Await the work of a step and compare its results."""
         differences = self.actions.differences
+        answer: Reply = {}
+        state: dict[str, Any] = {}
+        expected = step.get("expect", {})
         try:
             async with asyncio.timeout(STEP_S_MAX):
-                answer: Reply = await work or {}
+                answer = await work or {}
                 if answer:
                     shown = {key: value for key, value in answer.items() if key not in _UNSAID}
                     self._tell("answered", sentence(shown))
-                differences += reply_differs(answer, reply)
+                differences += reply_differs(answer, step.get("reply", {}))
                 state = await self._settled(expected)
         except TimeoutError:
             differences.append(f"the step did not end within {STEP_S_MAX:g} s")
         except (PlayError, PeerError) as error:
             differences.append(str(error))
         else:
-            for line in state_lines(state, self.shown):
-                self.say(line)
-            self.shown = state
             differences += self.differs(state, expected)
-        for difference in differences:
-            self._tell("DIFFERS", difference)
-        return not differences
+        said, self.said = self.said, []
+        name, note = step.get("name", ""), step.get("note", "")
+        return Played(number, name, note, said, answer, state, before, list(differences))
 
     async def _settled(self, expected: dict[str, Any]) -> dict[str, Any]:
         """Return the state once it is as expected, or after a minute."""
@@ -147,5 +137,10 @@ class Player:
         return [*state_differs(state, expected), *unsound(state)]
 
     def _tell(self, word: str, text: str) -> None:
-        for line in paragraph(f"{word:<9} {text}", "   ", " " * 13):
-            self.say(line)
+        self.said.append((word, text))
+
+
+def differing(played: Played) -> str:
+    """Return where a step differs from its vector and how; "" if it does not."""
+    where = f"in step {played.number}, {played.title}" if played.number else "at the beginning"
+    return f"{where}: {'; '.join(played.differences)}" if played.differences else ""

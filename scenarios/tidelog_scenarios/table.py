@@ -31,6 +31,7 @@ _WORDS = {
     "from_segment": "from",
 }
 _ACTIONS = {
+    "nothing": "nothing: {why}",
     "produce": "produce to {broker}",
     "follower_fetch": "{follower} fetches from {leader}",
     "consumer_fetch": "a consumer fetches from {broker}",
@@ -52,11 +53,13 @@ _ACTIONS = {
 }
 
 
-def paragraph(text: str, indent: str = "", after: str | None = None) -> list[str]:
+def paragraph(
+    text: str, indent: str = "", after: str | None = None, width: int = WIDTH
+) -> list[str]:
     """Wrap a text; `after` indents the second and later lines."""
     return textwrap.wrap(
         text,
-        WIDTH,
+        width,
         initial_indent=indent,
         subsequent_indent=indent if after is None else after,
         break_on_hyphens=False,

@@ -12,7 +12,7 @@ import pytest
 from sim.old_followers import followers
 from sim.vector_player import play
 from support.vectors import load_yaml
-from tidelog.tiered.reads import reader
+from tidelog.tiered.reads import remote_reads
 from tidelog_storage.remote.api import SegmentState
 from tidelog_storage.remote.lineage import part_end
 
@@ -77,7 +77,7 @@ class KafkasCache:
         return found if found is not None and part_end(found, epoch) >= offset else None
 
 
-REAL = reader._segment_at
+REAL = remote_reads.segment_at
 
 
 def to_the_end_of_the_file(*asked):
@@ -106,5 +106,5 @@ def by_kafkas_cache(partition, offset, log, metadata):
 )
 def test_reads_as_kafkas_differ(name: str, way: Callable[..., object], told: str) -> None:
     """The specification's rules beyond Kafka: without them the vectors tell."""
-    with mock.patch.object(reader, "_segment_at", way):
+    with mock.patch.object(remote_reads, "segment_at", way):
         assert told in play(VECTORS[name])

@@ -62,7 +62,7 @@ class SimPlayer(Player):
     actions: SimActions
 
     def __init__(self, stage: VectorStage, document: dict[str, Any]) -> None:
-        super().__init__(stage, document, lambda _: None, SimActions)
+        super().__init__(stage, document, SimActions)
         self.observer = SimObserver(stage, self.actions.names)
 
     def differs(self, state: dict[str, Any], expected: dict[str, Any]) -> list[str]:

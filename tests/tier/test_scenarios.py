@@ -20,6 +20,7 @@ from tidelog_scenarios.compare import state_differs, unsound
 from tidelog_scenarios.disk import checkpointed, cut, records_in
 from tidelog_scenarios.host_stage import HostStage
 from tidelog_scenarios.names import Names
+from tidelog_scenarios.older import OLDER, WITHOUT
 from tidelog_scenarios.table import WIDTH, state_lines
 from tidelog_scenarios.vocabulary import PlayError
 from tidelog_storage.checkpoints import OffsetCheckpoint
@@ -37,16 +38,22 @@ TESTS = Path(__file__).parents[1]
     [(name, "here") for name in NAMES] + [(name, "isolated") for name in NAMES],
 )
 def test_scenario(name: str, brokers: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scenario", name, *(["--isolated"] if brokers == "isolated" else [])]) == 0
+    both = brokers == "here" and name in OLDER
+    more = ["--isolated"] if brokers == "isolated" else ["--old"]
+    assert main(["scenario", name, "--state", *more]) == 0
     told = capsys.readouterr()
     document = load(name)
     steps = document["steps"]
     lines = told.out.splitlines()
-    assert lines[-1] == f"{name}: all {len(steps)} steps match the vector"
+    also = ", those of the older rule too" if both else ""
+    assert lines[-1] == f"{name}: all {len(steps)} steps match the vector{also}"
+    assert any(line.endswith(WITHOUT.get(name, "?")[-30:]) for line in lines) == (
+        brokers == "here" and not both
+    )
     assert told.err == ""
     assert max(map(len, lines)) <= WIDTH
     for number, step in enumerate(steps, 1):
-        assert any(line.startswith(f"{number}. {step['name'][:40]}") for line in lines)
+        assert any(line.startswith(f"{number}. {step['name'][:20]}") for line in lines)
     tables = sum(line.split()[:2] == ["broker", "role"] for line in lines)
     assert tables == len(steps) + 1
     tiers = sum(line.startswith("    remote tier  ") for line in lines)

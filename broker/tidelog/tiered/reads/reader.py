@@ -26,7 +26,7 @@ from tidelog_storage.remote.lineage import part_end
 from tidelog_storage.types import AbortedTransaction, OffsetAndTimestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog.tiered.reads.loading import Loader
     from tidelog_storage.indexes import AbortedEntry
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.chunks import Chunk
     from tidelog_storage.remote.index_cache import RemoteIndexes
 
-__all__ = ["RemoteRead", "RemoteRecords", "read", "search"]
+    SegmentAt = Callable[[TopicIdPartition, int, Log, RemoteLogMetadata], tuple[RemoteSegment, int]]
+    """Which segment to read an offset from, and where to stop; `segment_at` is the broker's."""
+
+__all__ = ["RemoteRead", "RemoteRecords", "read", "search", "segment_at"]
 
 _PAUSE_SEGMENTS = 200  # between two pauses of a search
 
@@ -69,13 +72,38 @@ class RemoteRecords(NamedTuple):
     place: tuple[RemoteSegment, int] | None = None
 
 
+def segment_at(
+    partition: TopicIdPartition, offset: int, log: Log, metadata: RemoteLogMetadata
+) -> tuple[RemoteSegment, int]:
+    """Return the segment to read an offset from, and the first offset not to be read from it."""
+    epoch = log.epochs.epoch_for_offset(offset)
+    if epoch is not None and offset >= log.log_start_offset:
+        segment = metadata.segment_for(partition, epoch, offset)
+        if segment is not None:
+            return segment, _end_in(segment, epoch, log)
+    raise RemoteResourceNotFound(
+        f"{partition.topic}-{partition.partition}: no remote segment has offset {offset} of leader"
+        f" epoch {epoch}; the log starts at {log.log_start_offset}"
+    )
+
+
+def _end_in(segment: RemoteSegment, epoch: int, log: Log) -> int:
+    """The first offset of the segment that is no longer of the epoch, there or in the log."""
+    end_offset = log.epochs.end_offset_for(epoch, log.log_end_offset).offset
+    return min(part_end(segment, epoch) + 1, end_offset)
+
+
 async def read(
-    request: RemoteRead, log: Log, metadata: RemoteLogMetadata, source: Loader
+    request: RemoteRead,
+    log: Log,
+    metadata: RemoteLogMetadata,
+    source: Loader,
+    place: SegmentAt = segment_at,
 ) -> RemoteRecords:
     """Read for a consumer. RemoteResourceNotFound: the offset is in no segment (any more)."""
     offset = request.offset
     while True:
-        segment, end_offset = _segment_at(request.partition, offset, log, metadata)
+        segment, end_offset = place(request.partition, offset, log, metadata)
         if request.committed:
             # Only what is stable is copied, but this replica may not have the markers yet: one that
             # follows, or has just begun to lead. Kafka reads on (RemoteLogManager.read), and gives
@@ -104,27 +132,6 @@ def _cut(chunk: Chunk, offset: int, end_offset: int, max_bytes: int) -> tuple[in
     first = chunk.batch_with(offset)
     stop = chunk.batches_below(end_offset)
     return first, chunk.fitting(first, stop, max_bytes) if first < stop else first, stop
-
-
-def _segment_at(
-    partition: TopicIdPartition, offset: int, log: Log, metadata: RemoteLogMetadata
-) -> tuple[RemoteSegment, int]:
-    """The segment to read an offset from, and the first offset that must not be read from it."""
-    epoch = log.epochs.epoch_for_offset(offset)
-    if epoch is not None and offset >= log.log_start_offset:
-        segment = metadata.segment_for(partition, epoch, offset)
-        if segment is not None:
-            return segment, _end_in(segment, epoch, log)
-    raise RemoteResourceNotFound(
-        f"{partition.topic}-{partition.partition}: no remote segment has offset {offset} of leader"
-        f" epoch {epoch}; the log starts at {log.log_start_offset}"
-    )
-
-
-def _end_in(segment: RemoteSegment, epoch: int, log: Log) -> int:
-    """The first offset of the segment that is no longer of the epoch, there or in the log."""
-    end_offset = log.epochs.end_offset_for(epoch, log.log_end_offset).offset
-    return min(part_end(segment, epoch) + 1, end_offset)
 
 
 async def _take(
@@ -241,7 +248,7 @@ async def search(
         offset = max(offset, log.log_start_offset)
         if offset >= log.local_log_start_offset:
             break  # the log start has passed the border since the last step
-        segment, end_offset = _segment_at(partition, offset, log, metadata)
+        segment, end_offset = segment_at(partition, offset, log, metadata)
         if segment.max_timestamp >= timestamp:
             found = await _search_segment(timestamp, offset, segment, source, end_offset=end_offset)
             if found is not None:

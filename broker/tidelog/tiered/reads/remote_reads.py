@@ -16,7 +16,7 @@ from tidelog.awaiting import begun
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.tiered.pools import PoolFullError
 from tidelog.tiered.reads.loading import Loader, LostError
-from tidelog.tiered.reads.reader import read, search
+from tidelog.tiered.reads.reader import read, search, segment_at
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RemoteStorageError,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidelog.seams import Runtime
     from tidelog.tiered.pools import Pool
     from tidelog.tiered.quotas import RateQuota
-    from tidelog.tiered.reads.reader import RemoteRead, RemoteRecords
+    from tidelog.tiered.reads.reader import RemoteRead, RemoteRecords, SegmentAt
     from tidelog_storage.log import Log
     from tidelog_storage.remote.api import RemoteLogMetadata, RemoteSegment, TopicIdPartition
     from tidelog_storage.remote.sources import Sources
@@ -102,6 +102,8 @@ class RemoteReads:
         """`pool` is the reader pool, `quota` remote.log.manager.fetch.max.bytes.per.second."""
         self.sources = sources
         self._metadata = metadata
+        self.segment_at: SegmentAt = segment_at
+        """The rule of fetches; `tidelog scenario` shows an older one, too."""
         self.fetch_wait_ms = 500
         self.list_offsets_timeout_ms = 30_000
         self._pool = pool
@@ -143,7 +145,7 @@ class RemoteReads:
         self.meters.mark(_REQUESTS, topic=topic)
 
         async def work() -> RemoteRecords:
-            records = await read(request, log, self._metadata, self._loader)
+            records = await read(request, log, self._metadata, self._loader, self.segment_at)
             self._served(request, records, log)
             return records
 
