@@ -122,7 +122,10 @@ def test_the_metadata_is_complete(metadata: Message) -> None:
 
 def test_the_wheel_holds_the_rooms_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        tops = {name.partition("/")[0] for name in archive.namelist()}
+        names = set(archive.namelist())
+    tops = {name.partition("/")[0] for name in names}
+    page = Path("tidelog/control/page")
+    assert {str(page / file.name) for file in (ROOT / "broker" / page).iterdir()} <= names
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     rooms = {Path(package).name for package in build["targets"]["wheel"]["packages"]}
     assert {top for top in tops if not top.endswith(".dist-info")} == rooms

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from openapi_spec_validator import validate
 
+from support import http_door
+from support.http_door import LOOPBACK, send
 from support.processes import COMMAND, END_S_MAX, Serve
 from tidelog.control.brokers import Brokers, BrokerState
 from tidelog.control.errors import ControlError
@@ -37,26 +36,6 @@ def state(*, is_running: bool) -> BrokerState:
 
 
 ONE = Brokers("h:1", (state(is_running=True),))
-LOOPBACK = Address("127.0.0.1", 0, None)
-
-
-class Answer(NamedTuple):
-    status: int
-    kind: str
-    body: Any
-
-
-def send(url: str, args: object = None, *, body: bytes | None = None, **headers: str) -> Answer:
-    """GET without arguments, POST with some."""
-    data = body if args is None else json.dumps(args).encode()
-    named = {name.replace("_", "-"): text for name, text in headers.items()}
-    request = urllib.request.Request(url, data, named)
-    try:
-        with urllib.request.urlopen(request, timeout=END_S_MAX) as answer:
-            return Answer(answer.status, answer.headers["Content-Type"], json.load(answer))
-    except urllib.error.HTTPError as error:
-        with error:
-            return Answer(error.code, error.headers["Content-Type"], json.load(error))
 
 
 async def checked(call: str, args: Mapping[str, Any]) -> Any:
@@ -70,17 +49,7 @@ def with_door(
     ask: Callable[[str, Mapping[str, Any]], Awaitable[Any]] = checked,
     address: Address = LOOPBACK,
 ) -> None:
-    """Use a door from another thread."""
-
-    async def test() -> None:
-        door = HttpDoor(address, ask)
-        await door.start()
-        try:
-            await asyncio.to_thread(use, door.url)
-        finally:
-            await door.stop()
-
-    asyncio.run(test())
+    http_door.with_door(use, ask, address)
 
 
 def test_calls_and_their_errors() -> None:

@@ -56,6 +56,26 @@ def test_requests_are_logged_from_a_call_until_a_reset(caplog: pytest.LogCapture
     run(test)
 
 
+def test_the_last_requests_of_clients_are_kept_from_the_first_call_on() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=2) as cluster:
+            assert await cluster.logs.requests() == ()
+            await cluster.create_topic("t")
+            await cluster.faults.on("Produce").times(1).error("NOT_LEADER_OR_FOLLOWER")
+            servers = cluster.bootstrap_servers
+            async with AIOKafkaProducer(bootstrap_servers=servers, client_id="mine") as producer:
+                await producer.send_and_wait("t", b"value")
+            found = await cluster.logs.requests()
+            produced = [one for one in found if one.api == "Produce"]
+            assert [one.error for one in produced] == ["NOT_LEADER_OR_FOLLOWER", "NONE"]
+            leader = (await cluster.state()).partition("t").leader
+            assert {(one.client_id, one.broker) for one in produced} == {("mine", leader)}
+            assert all(one.latency_ms >= 0 for one in found)
+            assert not [one for one in found if (one.client_id or "").startswith("broker-")]
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     ("part", "level", "field", "text"),
     [

@@ -14,7 +14,7 @@ from support.wire_client import request_bytes
 from tidelog.metrics.meters import Meters
 from tidelog.metrics.prometheus import families
 from tidelog.network.dispatch import Dispatcher, RequestContext
-from tidelog.network.observer import REQUESTS, RequestObserver, first_error
+from tidelog.network.observer import KEPT_MAX, KEPT_S, REQUESTS, RequestObserver, first_error
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceResponse
@@ -151,3 +151,20 @@ def test_the_first_error_of_a_response_may_be_deep_inside() -> None:
     assert first_error(ProduceResponse(responses=[good])) == 0
     assert first_error(ProduceResponse(responses=[good, bad])) == code
     assert first_error(None) == first_error([b"encoded"]) == 0
+
+
+def test_the_last_requests_are_kept_while_they_are_asked_for() -> None:
+    clock = ManualClock()
+    dispatcher = Dispatcher({ApiKey.HEARTBEAT: lambda context, request: ERROR})
+    observer = RequestObserver(clock, [dispatcher], None)
+    dispatcher.dispatch(RecordingPeer(), frame())
+    assert observer.kept() == []
+    for _ in range(KEPT_MAX + 5):
+        dispatcher.dispatch(RecordingPeer(), frame())
+    kept = observer.kept()
+    assert len(kept) == KEPT_MAX
+    assert (kept[-1].client_id, kept[-1].error) == ("test", ErrorCode.UNKNOWN_MEMBER_ID)
+    clock.now_ms += 1000 * KEPT_S + 1
+    dispatcher.dispatch(RecordingPeer(), frame())
+    assert dispatcher.dispatch(RecordingPeer(), frame()).began_s is None, "it has ended by itself"
+    assert observer.kept() == []

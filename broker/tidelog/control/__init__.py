@@ -12,6 +12,7 @@ making.py   calls: make gaps, control batches, aborted transactions, tombstones;
 partitions.py  calls: delete records, elect a leader, move replicas
 coordinators.py  calls: move the controller and coordinators, expire members and producer ids
 logs.py     calls: levels of what brokers log
+last_requests.py  calls: the last requests of clients
 reset.py    calls: give the cluster back as new
 state.py    calls: read the state; its values
 waiting.py  the limit of `wait_for`, and the last state in words
@@ -25,6 +26,8 @@ wire.py     calls between processes, as lines of JSON
 cluster_calls.py, handles.py  the calls as Python methods, for asyncio: `cluster.topics.create`
 blocking_cluster_calls.py, blocking.py  the same, blocking; written by docs/generate.py from those
 http.py     the calls over HTTP; imported by `serve --control` alone
+live.py     the state as a stream of changes
+page/       what a browser shows of it, and its buttons: HTML, CSS and JavaScript as they are served
 http_client.py  the calls of Python to such a door
 openapi.py  the OpenAPI document of that
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tidelog.control.clock import Clocks
+    from tidelog.control.last_requests import LastRequests, RequestState
     from tidelog.control.making import Made
 
 __all__ = ["Ask", "Clock", "Groups", "Logs", "Tier", "Topics", "Transactions"]
@@ -262,6 +263,14 @@ class Logs:
         asked = {"part": part, "level": level}
         levels: dict[str, str] = (self._ask("logs.level", asked)).levels
         return levels
+
+    def requests(self) -> tuple[RequestState, ...]:
+        """Return the last requests of clients, oldest first; each broker keeps 100.
+
+        They are kept from the first call on, until there was none for half a minute.
+        """
+        found: LastRequests = self._ask("logs.requests", {})
+        return found.requests
 
     def reset(self) -> None:
         """Let all parts log again what their process logs."""

@@ -3,7 +3,8 @@
 `POST /v1/<group>/<call>` takes the arguments as a JSON object and answers the result; calls that
 only read answer GET too, with the arguments in the query, and `GET /v1/state` is `cluster.state`.
 Errors are problem details (RFC 9457) with the argument at fault in `field`. `GET /v1/health` and
-`GET /openapi.json` need no token.
+`GET /openapi.json` need no token. `GET /` is the page (`page/`), and `GET /events` the changes that
+it shows (`live.py`).
 
 Web pages of others cannot make calls: a browser sends JSON to another origin only if that allows
 it, and names of this machine other than its own are refused. Starlette and uvicorn are the extra
@@ -17,15 +18,17 @@ import ipaddress
 import json
 import socket
 from http import HTTPStatus
+from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tidelog.control.errors import INVALID, ControlError
+from tidelog.control.live import LISTENERS_MAX, Live
 from tidelog.control.openapi import READS, document
 from tidelog.control.values import to_json
 from tidelog.control.wire import error_form
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
 __all__ = ["Address", "HttpDoor"]
 
@@ -43,6 +45,15 @@ BODY_BYTES_MAX = 1 << 20
 CONNECTIONS_MAX = 128
 STOP_S_MAX = 1
 _USE_POST = {"Allow": "POST"}
+_MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+_PAGE_HEADERS = {
+    # Nothing from elsewhere, and no page of others around it: its buttons kill brokers.
+    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; script-src 'self';"
+    " style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 class Address(NamedTuple):
@@ -91,6 +102,8 @@ class HttpDoor:
         self._address = address
         self._ask = ask
         self._document = document()
+        self._live = Live(ask)
+        self._page = _page()
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
 
@@ -130,6 +143,7 @@ class HttpDoor:
 
     async def stop(self) -> None:
         """Answer no more; calls that are not done after a second are dropped."""
+        self._live.end()
         if self._server is not None and self._socket is not None:
             await self._server.shutdown(sockets=[self._socket])
             self._server = None
@@ -137,6 +151,9 @@ class HttpDoor:
     def _application(self) -> Starlette:
         return Starlette(
             routes=[
+                Route("/", self._file),
+                Route("/page/{name}", self._file),
+                Route("/events", self._events),
                 Route("/openapi.json", self._openapi),
                 Route("/v1/health", self._health),
                 Route("/v1/state", self._state),
@@ -144,6 +161,22 @@ class HttpDoor:
             ],
             exception_handlers={HTTPException: _refused},
         )
+
+    async def _file(self, request: Request) -> Response:
+        self._check_names(request)
+        name = request.path_params.get("name", "index.html")
+        if name not in self._page:
+            raise HTTPException(404, f"the page has no {name}")
+        kind = _MEDIA_TYPES[name.rpartition(".")[2]]
+        return Response(self._page[name], headers=_PAGE_HEADERS, media_type=kind)
+
+    async def _events(self, request: Request) -> Response:
+        self._check_names(request)
+        self._check_token(request)
+        if self._live.is_full:
+            raise HTTPException(503, f"{LISTENERS_MAX} others listen already; close a page")
+        no_store = {"Cache-Control": "no-store"}
+        return StreamingResponse(self._live.events(), 200, no_store, "text/event-stream")
 
     async def _openapi(self, request: Request) -> Response:
         self._check_names(request)
@@ -195,6 +228,12 @@ class HttpDoor:
             raise HTTPException(
                 401, "the token is missing or wrong", {"WWW-Authenticate": "Bearer"}
             )
+
+
+def _page() -> dict[str, bytes]:
+    """Return the files of the page by name."""
+    folder = resources.files("tidelog.control") / "page"
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 async def _body(request: Request) -> dict[str, Any]:

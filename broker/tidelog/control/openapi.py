@@ -16,7 +16,7 @@ from tidelog.control.values import fields_of, to_json
 
 __all__ = ["READS", "document", "path_of"]
 
-READS = ("describe", "list", "state")
+READS = ("describe", "list", "requests", "state")
 """Last parts of the names of calls that change nothing: GET does them too."""
 
 _PLAIN: dict[Any, dict[str, Any]] = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from fnmatch import fnmatchcase
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from tidelog.control.faults.answers import (
 from tidelog.control.faults.naming import names_of, only
 from tidelog.control.faults.rules import BETWEEN_BROKERS, Count, error_code
 from tidelog.network.dispatch import Deferred, RequestContext
+from tidelog.network.observer import is_of_broker
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchResponse
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Questions", "RequestFaults"]
 
-_BROKER_CLIENT = re.compile(r"broker-\d+-")
 _LOOK_S = 0.1
 DECISION_S_MAX = 10.0
 LOOK_S_MAX = 20.0
@@ -103,15 +102,15 @@ class RequestFaults:
             return handler
 
         def serve(context: RequestContext, request: Any) -> Any:
-            is_of_broker = _is_of_broker(context)
-            if rules and key == ApiKey.FETCH and not is_of_broker:
+            is_brokers = is_of_broker(context)
+            if rules and key == ApiKey.FETCH and not is_brokers:
                 if request.session_epoch > 0:
                     return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
                 request.session_epoch = -1  # so that each request names all its partitions
             matching = [rule for rule in rules if self._matches(rule, api, context, request)]
             asked = [rule for rule in matching if self._asks and rule.trigger.is_limited]
             applied = [rule for rule in matching if rule not in asked and self._count(rule)]
-            holds_this = holds and not is_of_broker
+            holds_this = holds and not is_brokers
             if not (asked or applied or holds_this):
                 return handler(context, request)
             faulty = _Faulty(api, handler, context, self._topic_names())
@@ -143,7 +142,7 @@ class RequestFaults:
     def _matches(self, rule: Rule, api: Api, context: RequestContext, request: Any) -> bool:
         match = rule.match
         if match.client_id is None:
-            if _is_of_broker(context) and api.name not in BETWEEN_BROKERS:
+            if is_of_broker(context) and api.name not in BETWEEN_BROKERS:
                 return False
         elif not fnmatchcase(context.client_id or "", match.client_id):
             return False
@@ -201,10 +200,6 @@ class Questions:
             future = self._waiting.get(number)
             if future is not None and not future.done():
                 future.set_result(decision)
-
-
-def _is_of_broker(context: RequestContext) -> bool:
-    return _BROKER_CLIENT.match(context.client_id or "") is not None
 
 
 class _Faulty:

@@ -1,0 +1,144 @@
+// Groups, transactions, faults and the last requests.
+
+import { $, Keyed, count, h, moment, say, span } from "./dom.js";
+import { act, ask, tell } from "./door.js";
+
+const GROUPS_MAX = 100;
+const ROWS_MAX = 100;
+
+const valuesOf = (state, prefix) => [...state].filter(([key]) => key.startsWith(prefix));
+const cells = (...values) => h("tr", {}, ...values.map((value) => h("td", {}, value)));
+
+// -- groups ---------------------------------------------------------------------------------------
+
+function groupView(key) {
+  const id = key.slice("group/".length);
+  const facts = h("span", { class: "quiet" });
+  const lag = h("span", { class: "lag" });
+  const members = h("p", { class: "quiet" });
+  const rows = h("tbody");
+  const heads = ["Partition", "Committed", "Lag"].map((name) => h("th", { scope: "col" }, name));
+  const node = h("details", { "data-group": id },
+    h("summary", {}, h("span", { class: "topic-name" }, id), lag, facts), members,
+    h("table", {}, h("thead", {}, h("tr", {}, ...heads)), rows));
+  return {
+    node,
+    update(group) {
+      if (node.shown === group) return;
+      node.shown = group;
+      const total = group.offsets.reduce((sum, one) => sum + (one.lag ?? 0), 0);
+      say(lag, `lag ${count(total)}`);
+      lag.classList.toggle("behind", total > 0);
+      say(facts, `${group.state} · ${group.members.length} members · coordinator ${group.coordinator}`);
+      say(members, group.members.map((one) => one.client_id).join(", "));
+      rows.replaceChildren(...group.offsets.slice(0, ROWS_MAX).map((one) =>
+        cells(`${one.topic}-${one.partition}`, count(one.offset), one.lag === null ? "unknown" : count(one.lag))));
+    },
+  };
+}
+
+export function groupsView() {
+  const groups = new Keyed($("groups"), groupView);
+  return (state) => {
+    const found = valuesOf(state, "group/").sort(([a], [b]) => (a < b ? -1 : 1));
+    groups.show(found.slice(0, GROUPS_MAX));
+    $("groups-none").hidden = found.length > 0;
+  };
+}
+
+// -- transactions ---------------------------------------------------------------------------------
+
+export function showTransactions(state) {
+  const found = valuesOf(state, "transaction/").map(([, value]) => value);
+  const now = Math.max(0, ...valuesOf(state, "clock/").map(([, clock]) => clock.wall_ms));
+  const isOpen = (one) => one.state === "Ongoing" || one.state.startsWith("Prepare");
+  found.sort((a, b) => isOpen(b) - isOpen(a) || (a.transactional_id < b.transactional_id ? -1 : 1));
+  $("transactions").tBodies[0].replaceChildren(...found.slice(0, ROWS_MAX).map((one) => {
+    const row = cells(one.transactional_id, one.state, `${one.producer_id}, epoch ${one.producer_epoch}`,
+      isOpen(one) && one.start_ms > 0 ? span(now - one.start_ms) : "–",
+      one.partitions.map((each) => `${each.topic}-${each.partition}`).join(", ") || "–");
+    if (isOpen(one)) row.classList.add("open");
+    return row;
+  }));
+  $("transactions").hidden = !found.length;
+  $("transactions-none").hidden = found.length > 0;
+}
+
+// -- faults ---------------------------------------------------------------------------------------
+
+const set = (values) => Object.entries(values).filter(([, value]) => value !== null);
+
+export function faultWords(rule) {
+  const { kind, ...rest } = rule.effect;
+  const effect = [kind.replaceAll("_", " "), ...set(rest).map(([name, value]) => (name === "error" ? value : `${value} ${name}`))].join(" ");
+  const match = set(rule.match).map(([name, value]) => (name === "api" ? value : `${name.replaceAll("_", " ")} ${value}`));
+  const trigger = set(rule.trigger).filter(([name]) => name !== "seed" || rule.trigger.probability !== null);
+  return [effect, match.length ? `on ${match.join(", ")}` : "on any request",
+    ...trigger.map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)].join(" · ");
+}
+
+function faultView(key) {
+  const id = Number(key.slice("fault/".length));
+  const words = h("span", { class: "fault-words" });
+  const hits = h("span", { class: "quiet hits" });
+  const toggle = h("button", { type: "button", role: "switch", class: "switch" }, h("span", { class: "knob" }), h("span", { class: "switch-text" }));
+  toggle.addEventListener("click", () => {
+    const isOn = toggle.getAttribute("aria-checked") === "true";
+    act(isOn ? "faults.disable" : "faults.enable", { id }, `Fault ${id} is ${isOn ? "off" : "on"}`, toggle);
+  });
+  const remove = h("button", { type: "button", "aria-label": `Remove fault ${id}` }, "Remove");
+  remove.addEventListener("click", () => act("faults.remove", { id }, `Removed fault ${id}`, remove));
+  return {
+    node: h("div", { class: "fault", "data-fault": id }, toggle, words, hits, remove),
+    update(rule) {
+      say(words, faultWords(rule));
+      say(hits, `${count(rule.hits)} of ${count(rule.calls)} requests`);
+      toggle.setAttribute("aria-checked", String(rule.is_enabled));
+      toggle.setAttribute("aria-label", `Fault ${id}: ${faultWords(rule)}`);
+      say(toggle.lastChild, rule.is_enabled ? "on" : "off");
+    },
+  };
+}
+
+export function faultsView() {
+  const faults = new Keyed($("faults"), faultView);
+  const kind = $("fault-kind");
+  const follow = () => {
+    $("fault-error").hidden = kind.value !== "error";
+    $("fault-seconds").hidden = !["delay_request", "delay_answer", "throttle"].includes(kind.value);
+  };
+  kind.addEventListener("change", follow);
+  follow();
+  $("fault-form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const effect = { kind: kind.value };
+    if (!$("fault-error").hidden) effect.error = $("fault-error").value.trim() || "NOT_LEADER_OR_FOLLOWER";
+    if (!$("fault-seconds").hidden) effect.seconds = Number($("fault-seconds").value || 1);
+    const match = {};
+    for (const name of ["api", "topic"]) {
+      const value = $(`fault-${name}`).value.trim();
+      if (value) match[name] = value;
+    }
+    const times = Number($("fault-times").value);
+    try {
+      const rule = await ask("faults.add", { effect, match, trigger: times ? { times } : {} });
+      tell(`Added fault ${rule.id}`);
+    } catch (error) {
+      tell(error.message, { isError: true });
+    }
+  });
+  return (state) => faults.show(valuesOf(state, "fault/"));
+}
+
+// -- requests -------------------------------------------------------------------------------------
+
+export function showRequests(state) {
+  const requests = [...(state.get("requests") ?? [])].reverse();
+  $("requests").tBodies[0].replaceChildren(...requests.map((one) => {
+    const row = cells(moment(one.ended_ms, { precise: true }), `${one.client_id ?? "–"} (${one.client})`, String(one.broker), `${one.api} v${one.version}`,
+      one.latency_ms.toFixed(1), one.error === "NONE" ? "–" : one.error);
+    row.children[4].classList.add("number");
+    if (one.error !== "NONE") row.classList.add("refused");
+    return row;
+  }));
+}
