@@ -109,7 +109,8 @@ def _value_in_version(field: Field, value: Any, version: int) -> Any:
     if field.kind == "struct":
         inner = in_version(value, version)
         # A tagged structure of nothing but defaults isn't on the wire.
-        return None if field.tag is not None and inner == field.element() else inner
+        is_absent = field.tag is not None and not field.nullable_in(version)
+        return None if is_absent and inner == field.element() else inner
     return value
 
 

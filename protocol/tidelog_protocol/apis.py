@@ -74,6 +74,8 @@ class ApiKey(IntEnum):
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     ALLOCATE_PRODUCER_IDS = 67
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     ASSIGN_REPLICAS_TO_DIRS = 73
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -214,6 +216,8 @@ _APIS = (
     Api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), 0, "txn_admin"),
     Api(ApiKey.LIST_TRANSACTIONS, (0, 2), 0, "txn_admin"),
     Api(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), 0, "controller"),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0, "consumer_groups"),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0, "consumer_groups"),
     Api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), 0, "controller"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "cluster"),
 )

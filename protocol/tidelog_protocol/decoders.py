@@ -246,7 +246,7 @@ class _Writer:
             self.line(f"else: {place} = None")
 
     def single(self, field: Field, place: str, *, nullable: bool) -> None:
-        """Read one structure; a nullable one has a byte before it, below zero for null."""
+        """Read one structure; a nullable one has a byte before it: 1, or less for null."""
         element = field.element
         assert element is not None
         assert not isinstance(element, str)
@@ -258,7 +258,7 @@ class _Writer:
         marker = self.name("n")
         self.pending.append(("b", marker))
         self.flush()
-        self.line(f"if {marker} < 0: {place} = None")
+        self.line(f"if {marker} < {0 if field.tag is None else 1}: {place} = None")
         self.line("else:")
         self.enter()
         target = self.structure(element)

@@ -174,19 +174,22 @@ class _Writer:
 
     def is_default(self, field: Field, place: str, *, deep: bool) -> str:
         """Return a condition: the field has its default; `deep` looks into structures too."""
+        is_nullable = field.nullable_in(self.version)
         if field.kind == "struct":
-            if not deep or not isinstance(field.element, type):
+            if not (deep or is_nullable) or not isinstance(field.element, type):
                 return f"{place} is None"
-            inner = [
+            inner = " and ".join(
                 self.is_default(each, f"{place}.{each.name}", deep=True)
                 for each in field.element.FIELDS
                 if each.in_version(self.version)
-            ]
-            return f"({place} is None or ({' and '.join(inner)}))"
+            )
+            if is_nullable:  # its default is the default instance, so null is written
+                return f"({place} is not None and {inner})"
+            return f"({place} is None or ({inner}))"
         if field.default is None:
             return f"{place} is None"
         if field.default is MISSING:
-            return f"not {place}"
+            return f"{place} is not None and not {place}" if is_nullable else f"not {place}"
         return f"{place} == {field.default!r}"
 
     # Values
@@ -242,7 +245,7 @@ class _Writer:
         self.line(f"else: o += {data}")
 
     def single(self, field: Field, place: str, *, nullable: bool) -> None:
-        """Write one structure; a nullable one has a byte before it, below zero for null."""
+        """Write one structure; a nullable one has a byte before it: -1 for null, 0 if tagged."""
         element = field.element
         assert element is not None
         assert not isinstance(element, str)
@@ -252,7 +255,8 @@ class _Writer:
             self.structure(element, source)
             return
         self.flush()
-        self.line(f"if {source} is None: {self.append}({struct.pack('>b', -1)!r})")
+        null = struct.pack(">b", -1 if field.tag is None else 0)
+        self.line(f"if {source} is None: {self.append}({null!r})")
         self.line("else:")
         self.enter()
         self.pending.append(("b", "1"))

@@ -249,7 +249,12 @@ def array(
 def struct(element: type[T], versions: str = ALL) -> T: ...
 @overload
 def struct(
-    element: type[T], versions: str = ALL, *, nullable: str, default: None = None
+    element: type[T],
+    versions: str = ALL,
+    *,
+    nullable: str,
+    default: None = None,
+    tag: int | None = None,
 ) -> T | None: ...
 @overload
 def struct(element: type[T], versions: str = ALL, *, tag: int) -> T | None: ...
@@ -264,9 +269,10 @@ def struct(
     """One structure.
 
     An absent tagged structure is None, which Kafka calls a default instance. One with only default
-    values is not written either, so both look the same on the wire.
+    values is not written either, so both look the same on the wire. If it is also nullable, then
+    absent is the default instance, and None is written.
     """
-    absent = default if nullable is not None or tag is not None else MISSING
+    absent = default if (nullable is None) != (tag is None) else MISSING
     inner = cast("type[Struct]", element)
     field = Field("struct", versions, absent, element=inner, nullable=nullable, tag=tag)
     return cast("T", field)

@@ -67,6 +67,8 @@ UnregisterBroker 64 0 0 0
 DescribeTransactions 65 0 0 0
 ListTransactions 66 0 2 0
 AllocateProducerIds 67 0 0 0
+ConsumerGroupHeartbeat 68 0 1 0
+ConsumerGroupDescribe 69 0 1 0
 AssignReplicasToDirs 73 0 0 0
 DescribeTopicPartitions 75 0 0 0
 """.strip().splitlines()

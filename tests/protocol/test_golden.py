@@ -3,6 +3,7 @@
 - `kafka-4.4.0.jsonl`: written by the classes of Kafka 4.4.0's jars for the values beside them: all
   metadata records, the classic records of `__consumer_offsets`, control records, the APIs between
   brokers and of their quorum, and versions younger than kio.
+- `kafka-4.3.1-consumer-records.jsonl`: likewise by 4.3.1's jars: the records of KIP-848 groups.
 - `kafka-4.3.1-frames.jsonl`: frames between Kafka 4.3.1 and its own clients and tools.
 - `kafka-4.3.1-records.jsonl`: records out of a Kafka 4.3.1 node's internal topics.
 """
@@ -29,6 +30,7 @@ from tidelog_protocol.frames import (
 from tidelog_protocol.messages import (
     cluster,
     cluster_admin,
+    consumer_records,
     controller,
     coordinator_records,
     group_admin,
@@ -59,6 +61,7 @@ def table(name: str) -> Any:
     for module in (
         metadata_records,
         coordinator_records,
+        consumer_records,
         quorum_records,
         cluster,
         cluster_admin,
@@ -73,7 +76,9 @@ def table(name: str) -> Any:
 
 CLASSES = [
     pytest.param(vector, id=f"{vector['table']}-v{vector['version']}-{number}")
-    for number, vector in enumerate(lines("kafka-4.4.0.jsonl"))
+    for number, vector in enumerate(
+        lines("kafka-4.4.0.jsonl") + lines("kafka-4.3.1-consumer-records.jsonl")
+    )
 ]
 
 
@@ -90,8 +95,9 @@ def test_values_are_written_as_kafkas_classes_write_them(vector: dict[str, Any])
 
 
 def test_the_classes_cover_all_versions_of_whole_families() -> None:
-    seen = {(vector["table"], vector["version"]) for vector in lines("kafka-4.4.0.jsonl")}
-    tables = [*RECORDS.values(), *quorum_records.CONTROL_RECORDS.values()]
+    seen = {(each.values[0]["table"], each.values[0]["version"]) for each in CLASSES}
+    tables = [table for pair in consumer_records.TABLES.values() for table in pair]
+    tables += [*RECORDS.values(), *quorum_records.CONTROL_RECORDS.values()]
     tables += [
         getattr(module, name)
         for module in (cluster_admin, controller, quorum)

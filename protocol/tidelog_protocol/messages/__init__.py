@@ -5,6 +5,7 @@
     groups               FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup
     group_offsets        OffsetCommit, OffsetFetch, OffsetDelete
     group_admin          DescribeGroups, ListGroups, DeleteGroups
+    consumer_groups      ConsumerGroupHeartbeat, ConsumerGroupDescribe (KIP-848)
     txns                 InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
                          WriteTxnMarkers, TxnOffsetCommit
     txn_admin            DescribeTransactions, ListTransactions, DescribeProducers
@@ -17,7 +18,8 @@
     metadata_records     values of `__cluster_metadata`
     quorum_records       control records of `__cluster_metadata` and its snapshots
     remote_metadata      values of `__remote_log_metadata`
-    coordinator_records  keys and values of `__consumer_offsets`
+    coordinator_records  keys and values of `__consumer_offsets` and `__transaction_state`
+    consumer_records     keys and values of KIP-848 consumer groups in `__consumer_offsets`
 
 Read a request or response from its table's top: its purpose, what each version added, then one line
 per field in wire order. Structures are nested where they are used and also reachable right under
