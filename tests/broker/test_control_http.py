@@ -36,6 +36,7 @@ def state(*, is_running: bool) -> BrokerState:
 
 
 ONE = Brokers("h:1", (state(is_running=True),))
+PLAIN_PATHS = ("/v1/health", "/v1/scenarios", "/v1/scenarios/{name}")
 
 
 async def checked(call: str, args: Mapping[str, Any]) -> Any:
@@ -81,6 +82,7 @@ def test_calls_and_their_errors() -> None:
             (send(f"{calls}/stop", body=b"{"), 400, "no JSON: Expecting property name"),
             (send(f"{calls}/stop", body=bytes(BODY_BYTES_MAX + 1)), 413, "more than"),
             (send(f"{url}/elsewhere"), 404, "Not Found"),
+            (send(f"{url}/v1/scenarios/x"), 404, "there is no scenario 'x'; there are kip101-s1"),
         ):
             assert (wrong.status, wrong.kind) == (status, problem)
             assert detail in wrong.body["detail"]
@@ -185,7 +187,7 @@ def test_the_document_has_every_call() -> None:
     made = document()
     validate(made)
     assert sorted(made["paths"]) == sorted(
-        ["/v1/health", *(path_of(call.name) for call in CALLS.values() if call.scope == "cluster")]
+        [*PLAIN_PATHS, *(path_of(call.name) for call in CALLS.values() if call.scope == "cluster")]
     )
     stop = made["paths"]["/v1/brokers/stop"]["post"]
     assert stop["summary"] == "Move a broker's leaderships to other brokers, then stop it."

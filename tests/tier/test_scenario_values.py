@@ -164,23 +164,6 @@ def test_every_scenario_has_an_older_rule_or_says_why_not() -> None:
         assert load(name) == vector, "the scenario itself is as it was"
 
 
-def test_the_steps_as_json_show_the_record_that_the_old_rule_loses(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["scenario", "kip101-s1", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["name"], shown["no_old_rule"]) == ("kip101-s1", None)
-    assert [step["number"] for step in shown["steps"]] == list(range(8))
-    last = shown["steps"][-1]
-    m2 = {"offset": 1, "value": "m2", "epoch": 0}
-    assert (last["new"]["lost"], last["old"]["lost"]) == ([], [m2])
-    logs = {
-        side: [[row["value"] for row in each["records"]] for each in last[side]["brokers"]]
-        for side in ("new", "old")
-    }
-    assert logs == {"new": [["m1", "m2"]] * 2, "old": [["m1"]] * 2}
-
-
 def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", "--json"]) == 0
     shown = {each["name"]: each for each in json.loads(capsys.readouterr().out)}

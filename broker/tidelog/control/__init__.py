@@ -28,6 +28,7 @@ blocking_cluster_calls.py, blocking.py  the same, blocking; written by docs/gene
 http.py     the calls over HTTP; imported by `serve --control` alone
 live.py     the state as a stream of changes
 page/       what a browser shows of it, and its buttons: HTML, CSS and JavaScript as they are served
+scenarios.py scenarios for pages, played by another process
 http_client.py  the calls of Python to such a door
 openapi.py  the OpenAPI document of that
 

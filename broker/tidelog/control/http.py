@@ -30,6 +30,7 @@ from starlette.routing import Route
 from tidelog.control.errors import INVALID, ControlError
 from tidelog.control.live import LISTENERS_MAX, Live
 from tidelog.control.openapi import READS, document
+from tidelog.control.scenarios import Scenarios
 from tidelog.control.values import to_json
 from tidelog.control.wire import error_form
 from tidelog.start_error import StartError, system_words
@@ -104,6 +105,7 @@ class HttpDoor:
         self._document = document()
         self._live = Live(ask)
         self._page = _page()
+        self._plays = Scenarios()
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
 
@@ -157,6 +159,8 @@ class HttpDoor:
                 Route("/openapi.json", self._openapi),
                 Route("/v1/health", self._health),
                 Route("/v1/state", self._state),
+                Route("/v1/scenarios", self._scenarios),
+                Route("/v1/scenarios/{name}", self._scenario),
                 Route("/v1/{group}/{call}", self._call, methods=["GET", "POST"]),
             ],
             exception_handlers={HTTPException: _refused},
@@ -194,17 +198,30 @@ class HttpDoor:
     async def _call(self, request: Request) -> Response:
         return await self._answer(request, "{group}.{call}".format(**request.path_params))
 
+    async def _scenarios(self, request: Request) -> Response:
+        return await self._checked(request, self._plays.all)
+
+    async def _scenario(self, request: Request) -> Response:
+        return await self._checked(request, lambda: self._plays.play(request.path_params["name"]))
+
     async def _answer(self, request: Request, name: str) -> Response:
-        self._check_names(request)
-        self._check_token(request)
-        try:
+        async def answer() -> Any:
             if request.method == "POST":
                 args = await _body(request)
             elif name.rpartition(".")[2] in READS:
                 args = {key: _queried(text) for key, text in request.query_params.items()}
             else:
                 raise HTTPException(405, f"{name} is no call that only reads: use POST", _USE_POST)
-            return JSONResponse(to_json(await self._ask(name, args)))
+            return to_json(await self._ask(name, args))
+
+        return await self._checked(request, answer)
+
+    async def _checked(self, request: Request, answer: Callable[[], Awaitable[Any]]) -> Response:
+        """Return the answer as JSON, if the request may be made."""
+        self._check_names(request)
+        self._check_token(request)
+        try:
+            return JSONResponse(await answer())
         except HTTPException:
             raise
         except Exception as error:  # noqa: BLE001 - reported to the client

@@ -48,6 +48,25 @@ _HEALTH = {
     }
 }
 
+_SCENARIOS = {
+    "get": {
+        "operationId": "scenarios",
+        "summary": "List scenarios of replication and tiering, with their rules.",
+        "responses": {"200": {"description": "a list of objects"}},
+    }
+}
+_SCENARIO = {
+    "get": {
+        "operationId": "scenario",
+        "summary": "Play a scenario on clusters of its own, under today's rule and an older one.",
+        "description": "The first answer takes as long as the play, about ten seconds.",
+        "parameters": [
+            {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+        ],
+        "responses": {"200": {"description": "the document of `tidelog scenario NAME --json`"}},
+    }
+}
+
 
 def path_of(name: str) -> str:
     """Return the path of a call: `brokers.stop` is /v1/brokers/stop."""
@@ -57,7 +76,11 @@ def path_of(name: str) -> str:
 def document() -> dict[str, Any]:
     """Return the document of all calls of the cluster."""
     schemas: dict[str, Any] = {"Problem": _PROBLEM}
-    paths: dict[str, Any] = {"/v1/health": _HEALTH}
+    paths: dict[str, Any] = {
+        "/v1/health": _HEALTH,
+        "/v1/scenarios": _SCENARIOS,
+        "/v1/scenarios/{name}": _SCENARIO,
+    }
     for call in CALLS.values():
         if call.scope == "cluster":
             doc = inspect.cleandoc(call.doc)
