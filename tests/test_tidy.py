@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import re
 from collections import Counter
 from pathlib import Path
@@ -121,3 +122,78 @@ def test_every_module_is_imported_or_started_by_something() -> None:
         if path.name not in {"__init__.py", "__main__.py"} and files_with[path.stem] < 2
     ]
     assert dead == []
+
+
+FOLDERS = {path.name: path.parent for room in ROOMS for path in (ROOT / room).glob("tidelog*")}
+# Imports for types alone, both ends of which are parts of one thing: a log and what works on it, a
+# node of the quorum and its requests, a simulated disk and its files, a world and its faults.
+TYPES_OF_THE_WHOLE = {
+    *(
+        (f"tidelog_storage.{part}", "tidelog_storage.log")
+        for part in ("flush", "loading", "replay", "retention", "sealed", "transaction_proof")
+    ),
+    *(
+        (f"tidelog.cluster.quorum.{part}", "tidelog.cluster.quorum.driver")
+        for part in ("fetcher", "requests")
+    ),
+    *(
+        (f"tidelog.simulation.{part}", "tidelog.simulation.disk")
+        for part in ("disk_files", "disk_trouble")
+    ),
+    ("tidelog.simulation.faults", "tidelog.simulation.application"),
+}
+
+
+def imports_of(name: str, modules: dict[str, Path]) -> set[str]:
+    """Modules that a file imports anywhere: also in functions, and for types alone."""
+    found = set()
+    for node in ast.walk(tree_of(modules[name])):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            each = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {full if full in modules else node.module for full in each.values()}
+    return {each for each in found if each in modules and each != name}
+
+
+def test_files_import_each_other_in_no_circle() -> None:
+    modules = {
+        ".".join(
+            path.relative_to(FOLDERS[path.relative_to(ROOT).parts[1]]).with_suffix("").parts
+        ).removesuffix(".__init__"): path
+        for path in SOURCES
+        if path.relative_to(ROOT).parts[1] in FOLDERS
+    }
+    arrows = {(name, each) for name in modules for each in imports_of(name, modules)}
+    assert arrows >= TYPES_OF_THE_WHOLE, "remove what is no more"
+    below: dict[str, set[str]] = {name: set() for name in modules}
+    for name, each in arrows - TYPES_OF_THE_WHOLE:
+        below[name].add(each)
+    graphlib.TopologicalSorter(below).prepare()  # CycleError names a circle
+
+
+PARAMETERS_MAX = 6
+# Functions with more, all by keywords: options of users, the fields of a batch's header, and the
+# one object that `server.py` gives each part of the coordinator.
+OPTIONS = {
+    "broker/tidelog/control/faults/blocking.py: on",
+    "broker/tidelog/control/faults/handles.py: on",
+    "broker/tidelog/coordinators/transactions/transactions.py: __init__",
+    "broker/tidelog/embedded/cluster.py: __init__",
+    "broker/tidelog/embedded/cluster.py: run",
+    "broker/tidelog/simulation/search.py: options_of",
+    "protocol/tidelog_protocol/records.py: build_batch",
+}
+
+
+def test_functions_take_few_parameters() -> None:
+    large = set()
+    for path in SOURCES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                by_place = [*node.args.posonlyargs, *node.args.args]
+                names = {each.arg for each in (*by_place, *node.args.kwonlyargs)} - {"self", "cls"}
+                if len(names) > PARAMETERS_MAX:
+                    assert len(by_place) <= 2, f"{relative(path)}: {node.name}: by keywords"
+                    large.add(f"{relative(path)}: {node.name}")
+    assert large == OPTIONS

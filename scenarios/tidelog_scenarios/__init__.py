@@ -12,7 +12,8 @@ Playing:
     initial_state.py  brings a new cluster into the state at the beginning
     actions.py        the actions of steps
     interventions.py  rolls, copies, local retention, elections that no controller would make
-    answers.py        clients' requests and replies
+    client.py         requests of clients
+    answers.py        answers in the vectors' format
     observer.py       reads the state of the brokers and the remote tier
     disk.py           reads and cuts a replica's files
     compare.py        differences from a vector; states that must not exist

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from tidelog_scenarios.answers import Client
+from tidelog_scenarios.client import Client
 from tidelog_scenarios.compare import facts_differ
 from tidelog_scenarios.disk import cut
 from tidelog_scenarios.inside import from_hex

@@ -18,7 +18,7 @@ from tidelog_storage.remote.api import SegmentState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidelog_scenarios.answers import Client
+    from tidelog_scenarios.client import Client
     from tidelog_scenarios.names import Names
     from tidelog_scenarios.stage import Stage
     from tidelog_storage.remote.api import RemoteSegment

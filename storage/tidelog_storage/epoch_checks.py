@@ -14,7 +14,6 @@ from tidelog_protocol.batch import HEADER_BYTES, read_header
 from tidelog_storage.checkpoints import EpochEntry
 from tidelog_storage.indexes import OffsetIndex
 from tidelog_storage.scan import batch_headers
-from tidelog_storage.search import places_from
 from tidelog_storage.segment import LOG_SUFFIX
 from tidelog_storage.types import UNDEFINED_EPOCH
 
@@ -111,7 +110,7 @@ def recorded_epochs(
 def newest_fits(segment: Segment, epochs: Sequence[EpochEntry], log_start_offset: int) -> bool:
     """Whether the last batch of a segment is of the epoch that the log has there."""
     position: int | None = None
-    for place in places_from(segment, OffsetIndex.last) if segment.size else ():
+    for place in segment.places_from(OffsetIndex.last) if segment.size else ():
         position = place.position
     return position is None or fits_at(segment.records, position, epochs, log_start_offset)
 

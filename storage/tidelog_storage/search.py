@@ -1,42 +1,21 @@
-"""Search batches with the indexes: by offset in one segment, by time in all (KIP-79, KIP-734).
+"""Search batches by time with the indexes (KIP-79, KIP-734).
 
 The records decide: an index that does not lead to a batch is rebuilt.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from tidelog_protocol.records import iter_records
-from tidelog_storage.scan import BatchPlace, batch_headers, batch_places
-from tidelog_storage.types import OffsetAndTimestamp, StorageError
+from tidelog_storage.scan import batch_headers
+from tidelog_storage.types import OffsetAndTimestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable
 
     from tidelog_protocol.batch import BatchHeader
-    from tidelog_storage.indexes import OffsetIndex
     from tidelog_storage.segment import Segment
-
-
-def places_from(
-    segment: Segment, entry_of: Callable[[OffsetIndex], tuple[int, int] | None], position: int = 0
-) -> Iterator[BatchPlace]:
-    """Yield the batches from an entry of the offset index on, or from `position` if that is
-    later."""
-    entry = entry_of(segment.offset_index)
-    if entry is not None and entry[1] > position:
-        places = batch_places(segment.records, entry[1], segment.size)
-        with suppress(StorageError):
-            first = next(places, None)
-            if first is not None and segment.base_offset <= first.base_offset <= entry[0]:
-                return chain((first,), places)
-        segment.rebuild_indexes()
-        entry = entry_of(segment.offset_index)
-    position = position if entry is None else max(position, entry[1])
-    return batch_places(segment.records, position, segment.size)
 
 
 def offset_before(segment: Segment, timestamp: int) -> int:

@@ -9,6 +9,7 @@ missing or cannot be right.
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.errors import ErrorCode
@@ -21,8 +22,13 @@ from tidelog_storage.indexes import (
     TimeIndex,
     TransactionIndex,
 )
-from tidelog_storage.scan import BatchPlace, batch_headers, valid_batches, whole_batches
-from tidelog_storage.search import places_from
+from tidelog_storage.scan import (
+    BatchPlace,
+    batch_headers,
+    batch_places,
+    valid_batches,
+    whole_batches,
+)
 from tidelog_storage.slices import Slice, read_batches, read_bytes
 from tidelog_storage.types import StorageError, damage_below
 
@@ -397,15 +403,32 @@ class Segment:
 
     def find(self, offset: int, position: int = 0) -> BatchPlace | None:
         """The first batch from `position` on that ends at or after `offset`; None if none does."""
-        for place in places_from(self, lambda index: index.floor(offset), position):
+        for place in self.places_from(lambda index: index.floor(offset), position):
             if place.last_offset >= offset:
                 return place
         return None
 
+    def places_from(
+        self, entry_of: Callable[[OffsetIndex], tuple[int, int] | None], position: int = 0
+    ) -> Iterator[BatchPlace]:
+        """Yield the batches from an entry of the offset index on, or from `position` if that is
+        later. The records decide: an index that does not lead to a batch is rebuilt."""
+        entry = entry_of(self.offset_index)
+        if entry is not None and entry[1] > position:
+            places = batch_places(self.records, entry[1], self.size)
+            with suppress(StorageError):
+                first = next(places, None)
+                if first is not None and self.base_offset <= first.base_offset <= entry[0]:
+                    return chain((first,), places)
+            self.rebuild_indexes()
+            entry = entry_of(self.offset_index)
+        position = position if entry is None else max(position, entry[1])
+        return batch_places(self.records, position, self.size)
+
     def next_offset(self) -> int:
         """Offset after the last batch; the base offset when empty."""
         next_offset = self.base_offset
-        for place in places_from(self, OffsetIndex.last):
+        for place in self.places_from(OffsetIndex.last):
             next_offset = place.last_offset + 1
         return next_offset
 

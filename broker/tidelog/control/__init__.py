@@ -14,7 +14,9 @@ coordinators.py  calls: move the controller and coordinators, expire members and
 logs.py     calls: levels of what brokers log
 last_requests.py  calls: the last requests of clients
 reset.py    calls: give the cluster back as new
-state.py    calls: read the state; its values
+reading.py  calls: read the state
+state.py    the values of the state
+starting.py sets up a broker that starts as the others are
 waiting.py  the limit of `wait_for`, and the last state in words
 broker_state.py  reads the state of one broker
 clock.py    calls: move, freeze and skew the time of all brokers

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.control.calls import Call, Nothing
 from tidelog.control.errors import REFUSED, ControlError
+from tidelog.control.starting import set_up
 from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ async def _thaw(control: ClusterControl, args: OneBroker) -> Brokers:
             text = f"broker {args.broker} is not frozen"
             raise ControlError(text, field="broker", status=REFUSED)
         await node.thaw()
-        await control.started(node)
+        await set_up(control, node)
     return await _describe_all(control, Nothing())
 
 

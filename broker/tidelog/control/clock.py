@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.control.broker import BrokerControl
     from tidelog.control.cluster import ClusterControl
 
-__all__ = ["CALLS", "Clocks"]
+__all__ = ["CALLS", "Clocks", "reset"]
 
 DAYS_MAX = 36_525
 SPEED_MAX = 1000.0
@@ -180,7 +180,7 @@ async def _skew(control: ClusterControl, args: Skew) -> Clocks:
         return await _align(control)
 
 
-async def _reset(control: ClusterControl, _: Nothing) -> Clocks:
+async def reset(control: ClusterControl, _: Nothing) -> Clocks:
     """Show the machine's wall clock again on all brokers, at normal speed and without skew."""
     async with control.one_at_a_time:
         control.time.reset()
@@ -216,7 +216,7 @@ CALLS = (
     Call("clock.resume", "cluster", Nothing, Clocks, _resume),
     Call("clock.speed", "cluster", Speed, Clocks, _speed),
     Call("clock.skew", "cluster", Skew, Clocks, _skew),
-    Call("clock.reset", "cluster", Nothing, Clocks, _reset),
+    Call("clock.reset", "cluster", Nothing, Clocks, reset),
     Call("broker.clock", "broker", Nothing, ClockState, _clock_here),
     Call("broker.clock_step", "broker", Step, Nothing, _step_here),
     Call("broker.clock_set", "broker", ClockSetting, ClockState, _set_here),

@@ -12,9 +12,8 @@ from tidelog.control.faults.link_values import Links
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from tidelog.control.faults.devices import Device
+    from tidelog.control.faults.device_faults import Device
     from tidelog.control.faults.rules import Count, Rule
-    from tidelog.control.logs import SetLevel
 
 __all__ = ["ClusterControl", "ControlledCluster", "ControlledNode"]
 
@@ -121,17 +120,8 @@ class ClusterControl:
         self.next_fault_id = 1
         self.links = Links()
         self.devices: tuple[Device, ...] = ()
-        self.log_levels: dict[str, SetLevel] = {}
-
-    async def started(self, node: ControlledNode) -> None:
-        """Set up a broker that has just started as the others are."""
-        from tidelog.control import logs  # noqa: PLC0415 - it needs this module
-        from tidelog.control.faults import devices, group, links  # noqa: PLC0415 - they need this module
-
-        await group.install(self, node)
-        await links.install(self, node)
-        await devices.install(self, node)
-        await logs.install(self, node)
+        self.log_levels: dict[str, str] = {}
+        """The level of each part that was given one."""
 
     @property
     def counts_for_processes(self) -> bool:
@@ -142,12 +132,6 @@ class ClusterControl:
             and all(node.is_isolated for node in nodes)
             and any(rule.trigger.is_limited for rule in self.fault_rules)
         )
-
-    def follow_counts(self) -> None:
-        """Decide about faults for all isolated brokers."""
-        from tidelog.control.faults.shared_counts import follow  # noqa: PLC0415 - it needs this module
-
-        follow(self)
 
     def is_apart(self, node: ControlledNode) -> bool:
         """Return whether other brokers may not know a running broker: frozen, or its links cut."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.control.broker import BrokerControl
     from tidelog.control.cluster import ClusterControl, ControlledNode
 
-__all__ = ["CALLS", "PARTS", "LogLevels", "SetLevel", "install"]
+__all__ = ["CALLS", "PARTS", "LogLevels", "SetLevel", "install", "reset"]
 
 PARTS = (
     "all",
@@ -83,12 +83,12 @@ async def _level(control: ClusterControl, args: SetLevel) -> LogLevels:
         text = f"there is no part {args.part!r}{hint} (parts: {', '.join(PARTS)})"
         raise ControlError(text, field="part")
     levels = _set(args)
-    control.log_levels[args.part] = args
+    control.log_levels[args.part] = args.level
     await control.ask_all("broker.log_level", to_json(args))
     return levels
 
 
-async def _reset(control: ClusterControl, _: Nothing) -> Nothing:
+async def reset(control: ClusterControl, _: Nothing) -> Nothing:
     """Let all parts log again what the process logs."""
     for part in list(control.log_levels):
         await _level(control, SetLevel(part, "inherited"))
@@ -98,12 +98,12 @@ async def _reset(control: ClusterControl, _: Nothing) -> Nothing:
 
 async def install(control: ClusterControl, node: ControlledNode) -> None:
     """Set up a broker that has just started or thawed."""
-    for args in control.log_levels.values():
-        await node.ask("broker.log_level", to_json(args))
+    for part, level in control.log_levels.items():
+        await node.ask("broker.log_level", {"part": part, "level": level})
 
 
 CALLS = (
     Call("broker.log_level", "broker", SetLevel, LogLevels, _set_here),
     Call("logs.level", "cluster", SetLevel, LogLevels, _level),
-    Call("logs.reset", "cluster", Nothing, Nothing, _reset),
+    Call("logs.reset", "cluster", Nothing, Nothing, reset),
 )

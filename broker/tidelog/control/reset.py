@@ -8,8 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import called_back, drive
+from tidelog.control import clock, logs
 from tidelog.control.calls import Call, Nothing
 from tidelog.control.errors import REFUSED, UNANSWERED, ControlError
+from tidelog.control.faults import devices, group, links
 
 if TYPE_CHECKING:
     from tidelog.control.broker import BrokerControl
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CALLS"]
 
-UNDO = ("faults.clear", "network.heal", "devices.heal", "clock.reset", "logs.reset")
 END_S_MAX = 10.0
 LOOK_AGAIN_S = 0.002
 
@@ -32,13 +33,14 @@ class TopicNames:
 async def _reset(control: ClusterControl, _: Nothing) -> Nothing:
     """Remove faults and changes of the clock; thaw brokers; abort transactions; delete
     transactional ids, groups and topics. Brokers that are stopped stay stopped."""
-    from tidelog.control import table  # noqa: PLC0415 - it collects this module
-
     for node in control.cluster.brokers:
         if node.is_frozen:
             await node.thaw()
-    for name in UNDO:
-        await table.perform(control, name, {})
+    await group.clear_faults(control, Nothing())
+    await links.heal(control, links.Heal())
+    await devices.heal(control, devices.Heal())
+    await clock.reset(control, Nothing())
+    await logs.reset(control, Nothing())
     await control.ask_all("broker.end_transactions", {})
     await control.ask_all("broker.delete_groups", {})
     known = (await control.ask_all("broker.topic_names", {})).values()

@@ -1,4 +1,4 @@
-"""The state of a cluster as values, for tests to look at; and the call that reads it.
+"""The state of a cluster as values, for tests to look at.
 
 Offsets are Kafka's: `log_end_offset` is the offset of the next record, `end_offset` of a local
 segment too; that of a remote segment is its last one, as in KIP-405. Times are in ms since 1970.
@@ -7,17 +7,10 @@ segment too; that of a remote segment is its last one, as in KIP-405. Times are 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
-
-from tidelog.control.calls import Call
-
-if TYPE_CHECKING:
-    from tidelog.control.broker import BrokerControl
-    from tidelog.control.cluster import ClusterControl
+from dataclasses import dataclass
+from typing import TypeVar
 
 __all__ = [
-    "CALLS",
     "BrokerPart",
     "ClusterState",
     "CommittedOffset",
@@ -303,68 +296,3 @@ class ReadState:
 
     topics: tuple[str, ...] | None = None
     internal: bool = False
-
-
-async def _read(control: ClusterControl, args: ReadState) -> ClusterState:
-    """Read the state of topics, groups, transactions and running brokers."""
-    asked = {"topics": args.topics, "internal": args.internal}
-    parts: list[BrokerPart] = list((await control.ask_all("broker.state", asked)).values())
-    newest = max(parts, key=lambda part: part.metadata_offset, default=None)
-    hosted: dict[tuple[str, int], list[HostedLog]] = {}
-    for part in parts:
-        for log in part.logs:
-            hosted.setdefault((log.topic, log.partition), []).append(log)
-    ends = {
-        key: one.log.high_watermark
-        for key, logs in hosted.items()
-        for one in logs
-        if one.log.is_leader
-    }
-    return ClusterState(
-        controller=-1 if newest is None else newest.controller,
-        brokers=tuple(
-            RunningBrokerState(
-                node_id=part.node_id,
-                metadata_offset=part.metadata_offset,
-                wall_ms=part.wall_ms,
-                purgatories=part.purgatories,
-                connections=part.connections,
-            )
-            for part in parts
-        ),
-        topics=() if newest is None else tuple(_with_logs(one, hosted) for one in newest.topics),
-        groups=tuple(_with_lag(group, ends) for part in parts for group in part.groups),
-        transactions=tuple(one for part in parts for one in part.transactions),
-    )
-
-
-def _with_logs(topic: TopicState, hosted: dict[tuple[str, int], list[HostedLog]]) -> TopicState:
-    partitions = []
-    for partition in topic.partitions:
-        found = hosted.get((topic.name, partition.partition), [])
-        remote = next((one.remote for one in found if one.log.broker == partition.leader), ())
-        logs = tuple(one.log for one in found)
-        partitions.append(replace(partition, logs=logs, remote=remote))
-    return replace(topic, partitions=tuple(partitions))
-
-
-def _with_lag(group: GroupState, ends: dict[tuple[str, int], int]) -> GroupState:
-    offsets = []
-    for committed in group.offsets:
-        end = ends.get((committed.topic, committed.partition))
-        lag = None if end is None else max(end - committed.offset, 0)
-        offsets.append(replace(committed, lag=lag))
-    return replace(group, offsets=tuple(offsets))
-
-
-def _read_here(control: BrokerControl, args: ReadState) -> BrokerPart:
-    """Read what this broker knows."""
-    from tidelog.control.broker_state import read  # noqa: PLC0415 - in a broker only
-
-    return read(control.server, args)
-
-
-CALLS = (
-    Call("cluster.state", "cluster", ReadState, ClusterState, _read),
-    Call("broker.state", "broker", ReadState, BrokerPart, _read_here),
-)

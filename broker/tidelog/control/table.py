@@ -20,8 +20,8 @@ from tidelog.control import (
     logs,
     making,
     partitions,
+    reading,
     reset,
-    state,
     topics,
 )
 from tidelog.control.errors import MISSING, ControlError
@@ -52,9 +52,9 @@ _GROUPS = (
     logs,
     making,
     partitions,
+    reading,
     reset,
     shared_counts,
-    state,
     topics,
 )
 CALLS: dict[str, Call] = {call.name: call for group in _GROUPS for call in group.CALLS}

@@ -229,7 +229,9 @@ class Cluster(ClusterCalls):
 
         whole = [node, *(other for other in self.brokers if other is not node)]
         if self._control is not None:
-            await self._control.started(node)
+            from tidelog.control.starting import set_up
+
+            await set_up(self._control, node)
             whole = [each for each in whole if not self._control.is_apart(each)]
         await until_whole(whole)
 

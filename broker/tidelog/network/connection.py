@@ -24,7 +24,7 @@ import logging
 import os
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import FrameReader
@@ -32,8 +32,7 @@ from tidelog_protocol.frames import FrameReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidelog.network.connections import Connections
-    from tidelog.network.dispatch import RequestContext
+    from tidelog.network.dispatch import Dispatcher, RequestContext
     from tidelog_protocol.schema import Buffer
 
 __all__ = ["Connection"]
@@ -48,6 +47,26 @@ VECTORS_MAX = 1024  # IOV_MAX of Linux and macOS
 REST_BYTES_MAX = 4 << 10  # copied to the transport, which then reports when the socket takes more
 
 
+class ConnectionOwner(Protocol):
+    """What all connections of a broker share; `connections.py` has it."""
+
+    frame_bytes_max: int
+    receive_buffer: memoryview
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The dispatcher of requests."""
+        ...
+
+    def join(self, connection: Connection) -> None:
+        """Take a new connection, or abort it."""
+        ...
+
+    def forget(self, connection: Connection) -> None:
+        """Remove a closed connection."""
+        ...
+
+
 class Connection(asyncio.BufferedProtocol):
     """One client connection; the `Peer` of its requests.
 
@@ -59,11 +78,11 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_blocking",
-        "_connections",
         "_flush_scheduled",
         "_held",
         "_out",
         "_out_bytes",
+        "_owner",
         "_parked",
         "_reader",
         "_reading_paused",
@@ -83,9 +102,9 @@ class Connection(asyncio.BufferedProtocol):
         "software",
     )
 
-    def __init__(self, connections: Connections, listener: str = "") -> None:
-        self._connections = connections
-        self._reader = FrameReader(connections.frame_bytes_max, connections.receive_buffer)
+    def __init__(self, owner: ConnectionOwner, listener: str = "") -> None:
+        self._owner = owner
+        self._reader = FrameReader(owner.frame_bytes_max, owner.receive_buffer)
         self._slots: deque[RequestContext] = deque()
         self._parked: list[RequestContext] = []  # those that `_hurry` may still complete
         self._blocking: RequestContext | None = None  # its `async def` handler runs
@@ -117,18 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         # A byte that the socket does not take pauses writing: the rest stays here by reference.
         self._transport.set_write_buffer_limits(high=0)
         self.client_host, self.client_port = _address(transport, "peername")
-        self._connections.live[self] = None
-        if self._connections.gate is not None:
-            self.go_through(self._connections.gate)
-        if self._connections.is_stopped:  # accepted while the listener closed
-            self.abort()
-        elif len(self._connections.live) > self._connections.connections_max:
-            log.warning(
-                "closing %s:%d: max.connections is reached", self.client_host, self.client_port
-            )
-            self.abort()
-        elif not self._connections.is_open:
-            self._pause_reading()
+        self._owner.join(self)
 
     def go_through(self, gate: Callable[[Any], Any]) -> None:
         """Use what `gate` returns in the place of the transport, and never the socket directly."""
@@ -141,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closing = True
         self._transport = None
         self._socket = -1
-        self._connections.forget(self)
+        self._owner.forget(self)
         slots, self._slots = self._slots, deque()
         self._parked.clear()
         self._held.clear()
@@ -206,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish()
 
     def _handle(self, frames: Sequence[Buffer]) -> None:
-        dispatch = self._connections.dispatcher.dispatch
+        dispatch = self._owner.dispatcher.dispatch
         slots = self._slots
         for index, frame in enumerate(frames):
             if self._parked:
@@ -261,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         """Copy this wake-up's remaining frames out of the shared buffer, for later."""
         # The copies are writable: an append writes offsets into the batches of a Produce request.
         self._held.extend(memoryview(bytearray(frame)) for frame in frames[index:])
-        self._pause_reading()
+        self.pause_reading()
 
     def _hurry(self) -> None:
         """Complete parked requests with what there is: another request waits behind them."""
@@ -298,7 +306,8 @@ class Connection(asyncio.BufferedProtocol):
             self._reading_paused = False
             self._transport.resume_reading()
 
-    def _pause_reading(self) -> None:
+    def pause_reading(self) -> None:
+        """Read nothing until `resume_reading`."""
         if not self._reading_paused and not self.closing:
             self._reading_paused = True
             self._transport.pause_reading()
@@ -310,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):
         if context.answer is not None or self._transport is None:
             return
         try:
-            answer = self._connections.dispatcher.encode(context, response)
+            answer = self._owner.dispatcher.encode(context, response)
         except Exception:
             log.exception("cannot encode the response to api key %d", context.api_key)
             self.close()
@@ -348,7 +357,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._out:
             self._write()
         if self._out_bytes + self._slot_bytes > QUEUED_BYTES_MAX:
-            self._pause_reading()
+            self.pause_reading()
 
     def _write(self) -> None:
         """Write to the transport without copies of large parts."""

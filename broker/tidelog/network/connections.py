@@ -7,6 +7,7 @@ them: the loop handles one wake-up at a time. Built by `server.py`, before the b
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from tidelog.network.connection import Connection
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from tidelog.network.dispatch import Dispatcher
 
 __all__ = ["Connections"]
+
+log = logging.getLogger("tidelog.network.connections")
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 
@@ -88,6 +91,20 @@ class Connections:
             elif now - connection.idle_since >= self._idle_s_max:
                 connection.close()
         self._timer = loop.call_later(self._sweep_s, self._sweep, loop)
+
+    def join(self, connection: Connection) -> None:
+        """Take a new connection; abort it if the broker stops or has too many."""
+        self.live[connection] = None
+        if self.gate is not None:
+            connection.go_through(self.gate)
+        if self.is_stopped:  # accepted while the listener closed
+            connection.abort()
+        elif len(self.live) > self.connections_max:
+            host, port = connection.client_host, connection.client_port
+            log.warning("closing %s:%d: max.connections is reached", host, port)
+            connection.abort()
+        elif not self.is_open:
+            connection.pause_reading()
 
     def forget(self, connection: Connection) -> None:
         """Remove a closed connection."""

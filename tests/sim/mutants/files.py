@@ -47,7 +47,7 @@ def offset_index_not_checked(patch: Patch) -> None:
         position = position if entry is None else max(position, entry[1])
         return batch_places(held.records, position, held.size)
 
-    patch(segment, "places_from", places)
+    patch(segment.Segment, "places_from", places)
     patch(segment, "check_opened", lambda *_: None)
 
 

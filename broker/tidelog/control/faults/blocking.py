@@ -12,7 +12,7 @@ from tidelog.control.values import to_json
 
 if TYPE_CHECKING:
     from tidelog.control.blocking import Ask
-    from tidelog.control.faults.devices import Device
+    from tidelog.control.faults.device_faults import Device
 
 __all__ = ["Devices", "Fault", "Faults", "Network", "On"]
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from tidelog.control.calls import Call, Nothing
 from tidelog.control.errors import MISSING, UNANSWERED, ControlError
-from tidelog.control.faults.requests import RequestFaults
 from tidelog.control.faults.rules import Count, Effect, Match, Rule, Trigger, checked
+from tidelog.control.faults.shared_counts import follow
 from tidelog.control.values import to_json
 
 if TYPE_CHECKING:
     from tidelog.control.broker import BrokerControl
     from tidelog.control.cluster import ClusterControl, ControlledNode
 
-__all__ = ["CALLS", "Rules", "clear_faults", "install", "request_faults_of"]
+__all__ = ["CALLS", "Rules", "clear_faults", "install"]
 
 WAIT_S_MAX = 50.0  # less than the limit of an answer
 LOOK_S = 0.01
@@ -84,28 +84,15 @@ def _check(control: BrokerControl, rule: Rule) -> Nothing:
     return Nothing()
 
 
-def request_faults_of(control: BrokerControl) -> RequestFaults:
-    """Return the request faults of a broker, created on first use."""
-    server = control.server
-    if control.faults is None:
-        control.faults = RequestFaults(
-            server.config.node_id,
-            server.dispatchers,
-            lambda: server.metadata.image.topic_names,
-            control.fault_counts,
-        )
-    return control.faults
-
-
 def _set(control: BrokerControl, args: Rules) -> Nothing:
     """Apply these rules from now on, and no others."""
-    request_faults_of(control).set_rules(args.rules, asks=args.is_counted_by_cluster)
+    control.request_faults.set_rules(args.rules, asks=args.is_counted_by_cluster)
     return Nothing()
 
 
 def _counts(control: BrokerControl, _: Nothing) -> Counted:
     """Return how often each rule matched and applied."""
-    counts = {} if control.faults is None else control.faults.counts()
+    counts = control.request_faults.counts()
     return Counted(os.getpid(), {rule: (each.calls, each.hits) for rule, each in counts.items()})
 
 
@@ -134,7 +121,7 @@ async def _install_all(control: ClusterControl) -> None:
     for gone in control.fault_counts.keys() - known:
         del control.fault_counts[gone]
     await control.ask_all("broker.set_faults", to_json(_rules_of(control)))
-    control.follow_counts()
+    follow(control)
 
 
 def _rules_of(control: ClusterControl) -> Rules:
@@ -145,7 +132,7 @@ async def install(control: ClusterControl, node: ControlledNode) -> None:
     """Apply the rules on a broker that has just started."""
     if control.fault_rules:
         await node.ask("broker.set_faults", to_json(_rules_of(control)))
-        control.follow_counts()
+        follow(control)
 
 
 async def _list(control: ClusterControl, _: Nothing) -> Rules:

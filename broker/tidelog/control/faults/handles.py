@@ -11,7 +11,7 @@ from tidelog.control.faults.rules import Effect, Match, Rule, Trigger
 from tidelog.control.values import to_json
 
 if TYPE_CHECKING:
-    from tidelog.control.faults.devices import Device
+    from tidelog.control.faults.device_faults import Device
     from tidelog.control.handles import Ask
 
 __all__ = ["Devices", "Fault", "Faults", "Network", "On"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog.control.calls import Call, Nothing
-from tidelog.control.faults.group import request_faults_of
 from tidelog.control.faults.rules import Count
 from tidelog.control.values import to_json
 from tidelog_storage.base_error import TidelogError
@@ -41,12 +40,12 @@ class Decisions:
 
 async def _await(control: BrokerControl, _: Nothing) -> Matches:
     """Return the rules that have matched requests since the last call, when there are any."""
-    return Matches(await request_faults_of(control).questions.taken())
+    return Matches(await control.request_faults.questions.taken())
 
 
 def _decide(control: BrokerControl, args: Decisions) -> Nothing:
     """Let requests go on, with or without the fault."""
-    request_faults_of(control).questions.decide(args.applies)
+    control.request_faults.questions.decide(args.applies)
     return Nothing()
 
 
