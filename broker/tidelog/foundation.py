@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.metrics.meters import Meters
@@ -193,7 +194,11 @@ def metadata_log_settings(
 
 
 def metrics_endpoint(
-    meters: Meters, config: BrokerConfig, replicas: ReplicaManager, groups: GroupCoordinator
+    meters: Meters,
+    config: BrokerConfig,
+    replicas: ReplicaManager,
+    groups: GroupCoordinator,
+    metadata: MetadataLog,
 ) -> PrometheusEndpoint | None:
     """Return the endpoint of `metrics.prometheus.listener`, with the gauges of these; StartError
     on failure."""
@@ -204,6 +209,7 @@ def metrics_endpoint(
     if not colon or not port.isascii() or not port.isdigit():
         raise StartError(f"{key}: {address!r} is not of the form HOST:PORT")
     try:
+        from tidelog.cluster.gauges import tell_controller  # noqa: PLC0415 - with the endpoint only
         from tidelog.coordinators.groups.gauges import tell_groups  # noqa: PLC0415 - too
         from tidelog.metrics.broker_gauges import tell_logs, tell_purgatories  # noqa: PLC0415 - too
         from tidelog.metrics.prometheus import (  # noqa: PLC0415 - an extra, and few ask for it
@@ -223,6 +229,8 @@ def metrics_endpoint(
     tell_purgatories(meters, purgatories)
     tell_partitions(meters, replicas)
     tell_groups(meters, groups, replicas)
+    if "controller" in config.process_roles:
+        tell_controller(meters, metadata)
     try:
         is_hidden = None if config.metrics_prometheus_internal_topics else is_of_the_brokers
         return PrometheusEndpoint(meters, host.strip("[]"), int(port), is_hidden)

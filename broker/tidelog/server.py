@@ -337,7 +337,9 @@ class BrokerServer:
             self.runtime.clock, self.dispatchers, self.meters if is_metered else None
         )
         assert self._groups is not None
-        self._metrics = metrics_endpoint(self.meters, self.config, self.replicas, self._groups)
+        self._metrics = metrics_endpoint(
+            self.meters, self.config, self.replicas, self._groups, self.metadata
+        )
         self._connections.open(self._dispatcher)
 
     def _log_dir_moves(self) -> LogDirMoves:

@@ -142,6 +142,8 @@ def test_a_change_that_was_not_made_is_given_up(leader: Leader, refusal: ErrorCo
         leader.fetch(0)
         await leader.controller.asked(1)
         await leader.controller.answer(_Answer(error_code=refusal))
+        assert path.replicas.isr_changes is not None
+        assert path.replicas.isr_changes.failed == 1
         assert path.partition("foo").pending_change is None
         assert path.partition("foo").isr == (1,)
         leader.fetch(0)  # and later tried again
@@ -221,6 +223,9 @@ def test_metadata_that_comes_first_decides(leader: Leader) -> None:
         await leader.controller.answer(_Answer(**ISR_NOW))
         assert partition.isr == (1, 3)
         assert partition.partition_epoch == 2
+        changes = path.replicas.isr_changes
+        assert changes is not None
+        assert (changes.shrinks, changes.expands, changes.failed) == (0, 1, 0)
         await path.replicas.stop()
 
     asyncio.run(run())
@@ -280,6 +285,9 @@ def test_lagging_followers_are_looked_for_every_half_of_the_lag(leader: Leader) 
         assert partition.log.high_watermark == 2
         assert path.answer_of(parked).responses[0].partition_responses[0].error_code == 0
         await path.replicas.stop()
-        assert path.replicas._isr_changes._task is None  # type: ignore[union-attr]
+        changes = path.replicas.isr_changes
+        assert changes is not None
+        assert changes._task is None
+        assert (changes.shrinks, changes.expands, changes.failed) == (1, 0, 0)
 
     asyncio.run(run())

@@ -14,7 +14,7 @@ from support.clusters import run
 from tidelog.cluster.metadata.image import is_of_the_brokers
 from tidelog.embedded.cluster_settings import metrics_listener
 from tidelog.embedded.ports import Ports
-from tidelog.metrics.meters import BROKER_TOPIC_METRICS, DataPathCounts, Meters, Name, Sample
+from tidelog.metrics.meters import BROKER_TOPIC_METRICS, DataPathCounts, Meters, Name, Sample, Timer
 from tidelog.metrics.prometheus import PrometheusEndpoint, families, metric_name
 from tidelog.runtime import system_runtime
 from tidelog.server import StartError
@@ -76,6 +76,8 @@ def test_a_timer_has_the_number_and_duration_of_calls() -> None:
     assert (timer.count, round(timer.total_ms)) == (100, 5050)
     assert round(timer.quantile_ms(0.5)) == 51
     assert round(timer.quantile_ms(0.999)) == 100
+    twice = Timer.merged([timer, timer])
+    assert (twice.count, len(twice.recent_ms), round(twice.total_ms)) == (200, 200, 10100)
     summary = list(families(meters))[-1]
     assert summary.name == "kafka_log_remote_remotelogmanager_rateandtimems"
     told = {(sample.name, *sample.labels.values()): sample.value for sample in summary.samples}
@@ -196,7 +198,12 @@ def test_a_cluster_shows_records_requests_replicas_and_lag_by_kafkas_names() -> 
         assert any(one.startswith(requests + 'requests_total{request="Fetch"') for one in found)
         for name, value in (("insyncreplicascount", 1), ("underreplicated", 0)):
             assert found[f'kafka_cluster_partition_{name}{{partition="0",topic="t"}}'] == value
-        assert found["kafka_server_replicamanager_underreplicatedpartitions"] == 0
+        for name in ("underreplicatedpartitions", "isrshrinks_total", "isrexpands_total"):
+            assert found[f"kafka_server_replicamanager_{name}"] == 0
+        controller = {"activecontroller": 1, "activebroker": 1, "fencedbroker": 0, "globaltopic": 2}
+        controller |= {"offlinepartitions": 0, "preferredreplicaimbalance": 0}
+        for name, value in controller.items():
+            assert found[f"kafka_controller_kafkacontroller_{name}count"] == value
         assert found["kafka_coordinator_group_groupmetadatamanager_numgroups"] == 1
         group = '{consumergroup="g",partition="0",topic="t"}'
         assert found["kafka_consumergroup_current_offset" + group] == 1

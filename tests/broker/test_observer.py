@@ -11,13 +11,13 @@ import pytest
 from support.data_path import ManualClock
 from support.handler_calls import RecordingPeer
 from support.wire_client import request_bytes
-from tidelog.metrics.meters import Meters
+from tidelog.metrics.meters import Meters, Name, Sample
 from tidelog.metrics.prometheus import families
 from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.network.observer import KEPT_MAX, KEPT_S, REQUESTS, RequestObserver, first_error
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.data import ProduceResponse
+from tidelog_protocol.messages.data import FetchRequest, FetchResponse, ProduceResponse
 from tidelog_protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
@@ -140,6 +140,52 @@ def test_requests_are_counted_and_timed_by_kafkas_names() -> None:
     assert found[f"{times}_count", own] == 3
     assert found[f"{times}_sum", own] == 750
     assert found[times, ("quantile", "0.99"), own] == 250
+
+
+def test_errors_are_counted_by_api_and_code() -> None:
+    partition = ProduceResponse.TopicProduceResponse.PartitionProduceResponse
+    codes = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    topic = ProduceResponse.TopicProduceResponse(
+        partition_responses=[partition(index=n, error_code=code) for n, code in enumerate(codes)]
+    )
+    meters = Meters()
+    observer = RequestObserver(ManualClock(), [], meters)
+    for response in (ProduceResponse(responses=[topic]), [b"encoded"], None):
+        context = RequestContext(RecordingPeer(), ApiKey.PRODUCE, 12)
+        context.began_s = 0
+        observer.answered(context, response)
+    found = {name.name: samples for name, samples in meters.counts()}
+    labels = (("error", "NOT_LEADER_OR_FOLLOWER"), ("request", "Produce"))
+    assert found["ErrorsPerSec"] == [Sample(labels, 2)]
+    assert [sample.value for sample in found["RequestsPerSec"]] == [3]
+
+
+def test_fetches_of_followers_and_consumers_are_counted_apart_and_together() -> None:
+    clock, meters = ManualClock(), Meters()
+    dispatcher = Dispatcher({ApiKey.FETCH: lambda context, request: FetchResponse()})
+    RequestObserver(clock, [dispatcher], meters)
+    follower = FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)
+    for request, version in (
+        (FetchRequest(replica_id=2), 12),
+        (FetchRequest(replica_id=-1), 12),
+        (FetchRequest(replica_state=follower), 17),
+        (FetchRequest(), 17),
+        (FetchRequest(), 17),
+    ):
+        dispatcher.dispatch(RecordingPeer(), memoryview(request_bytes(request, version, 1))[4:])
+    rates = dict(meters.counts())[Name("kafka.network", "RequestMetrics", "RequestsPerSec")]
+    told = {tuple(dict(labels).values()): value for labels, value in rates}
+    assert told == {
+        ("Fetch", "12"): 2,
+        ("Fetch", "17"): 3,
+        ("FetchConsumer", "12"): 1,
+        ("FetchConsumer", "17"): 2,
+        ("FetchFollower", "12"): 1,
+        ("FetchFollower", "17"): 1,
+    }
+    ((_, times),) = meters.timers()
+    counts = {dict(labels)["request"]: timer.count for labels, timer in times}
+    assert counts == {"Fetch": 5, "FetchConsumer": 3, "FetchFollower": 2}
 
 
 def test_the_first_error_of_a_response_may_be_deep_inside() -> None:

@@ -68,6 +68,17 @@ class Timer:
         self.total_ms += took_ms
         self.recent_ms.append(took_ms)
 
+    @classmethod
+    def merged(cls, timers: Iterable[Timer]) -> Timer:
+        """Return the calls of several timers as one."""
+        whole = cls()
+        whole.recent_ms = deque()  # all that each has
+        for timer in timers:
+            whole.count += timer.count
+            whole.total_ms += timer.total_ms
+            whole.recent_ms += timer.recent_ms
+        return whole
+
     def quantile_ms(self, part: float) -> float:
         """Return a quantile of the latest durations; 0 if there are none."""
         ordered = sorted(self.recent_ms)
@@ -118,6 +129,7 @@ class Meters:
         self._gauges: dict[Name, list[Callable[[], Iterable[Sample]]]] = {}
         self._timers: dict[tuple[Name, Labels], Timer] = {}
         self._counted: dict[Name, Callable[[], list[Sample]]] = {}
+        self._timed: dict[Name, Callable[[], list[tuple[Labels, Timer]]]] = {}
         self._topic_counts: dict[Name, TopicCount] = {}
 
     def topic_count(self, name: str) -> TopicCount:
@@ -160,6 +172,10 @@ class Meters:
         """Register `read`, which returns counts that its owner keeps on a hot path."""
         self._counted[name] = read
 
+    def timed(self, name: Name, read: Callable[[], list[tuple[Labels, Timer]]]) -> None:
+        """Register `read`, which returns timers that their owner keeps on a hot path."""
+        self._timed[name] = read
+
     def timer(self, name: Name, labels: Labels = ()) -> Timer:
         """Return the timer of this name and labels; create it on first use."""
         return self._timers.setdefault((name, labels), Timer())
@@ -191,7 +207,7 @@ class Meters:
 
     def timers(self) -> Iterator[tuple[Name, list[tuple[Labels, Timer]]]]:
         """Return all timers with their labels, sorted by name."""
-        by_name: dict[Name, list[tuple[Labels, Timer]]] = {}
+        by_name = {name: read() for name, read in self._timed.items()}
         for name, labels in sorted(self._timers):
             by_name.setdefault(name, []).append((labels, self._timers[name, labels]))
-        yield from by_name.items()
+        yield from sorted(by_name.items())

@@ -90,6 +90,7 @@ class RequestContext:
         "client_id",
         "correlation_id",
         "deferred",
+        "is_follower",
         "parked",
         "peer",
     )
@@ -111,6 +112,7 @@ class RequestContext:
         self.deferred: Deferred | None = None
         self.parked = 0  # size of the request, once its handler has returned without a response
         self.began_s: float | None = None  # when its handler began, while requests are observed
+        self.is_follower = False  # a follower's Fetch, while requests are observed
 
     @property
     def client_host(self) -> str:
@@ -255,24 +257,13 @@ class Route:
 class Observer(Protocol):
     """Sees the requests of a broker end."""
 
-    def now_s(self) -> float:
-        """The time, for `RequestContext.began_s`."""
+    def wrap(self, api_key: int, handler: Handler) -> Handler:
+        """Return the handler, with `began_s` set, and `answered` called with what it returns."""
         ...
 
     def answered(self, context: RequestContext, response: Any) -> None:
         """Take a response: a message, an encoded body without errors, or None for none."""
         ...
-
-
-def _observed(observer: Observer, handler: Handler) -> Handler:
-    def serve(context: RequestContext, request: Any) -> Any:
-        context.began_s = observer.now_s()
-        response = handler(context, request)
-        if response.__class__ is not Deferred and response.__class__ is not CoroutineType:
-            observer.answered(context, response)
-        return response
-
-    return serve
 
 
 class Dispatcher:
@@ -373,7 +364,7 @@ class Dispatcher:
             route.handler = self._wrap(ApiKey(api_key), handler)
             route.copies |= route.handler is not handler
         if self._observer is not None:
-            route.handler = _observed(self._observer, route.handler)
+            route.handler = self._observer.wrap(api_key, route.handler)
         self._routes[api_key << 16 | api_version] = route
         return route
 

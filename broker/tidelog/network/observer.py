@@ -10,18 +10,21 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict, deque
+from functools import cache
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.metrics.meters import Name, Sample
-from tidelog_protocol.apis import API
+from tidelog.metrics.meters import Name, Sample, Timer
+from tidelog.network.dispatch import Deferred
+from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.schema import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tidelog.metrics.meters import Meters, Timer
-    from tidelog.network.dispatch import Dispatcher, RequestContext
+    from tidelog.metrics.meters import Labels, Meters
+    from tidelog.network.dispatch import Dispatcher, Handler, RequestContext
     from tidelog.seams import Clock
 
 __all__ = [
@@ -44,6 +47,7 @@ KEPT_S = 30.0
 _BROKER_CLIENT = re.compile(r"broker-\d+-")
 
 _RATE = Name("kafka.network", "RequestMetrics", "RequestsPerSec")
+_ERRORS = Name("kafka.network", "RequestMetrics", "ErrorsPerSec")
 _TIME = Name("kafka.network", "RequestMetrics", "TotalTimeMs")
 
 
@@ -71,17 +75,19 @@ class RequestObserver:
         self, clock: Clock, dispatchers: Sequence[Dispatcher], meters: Meters | None
     ) -> None:
         """`meters` is None if metrics are not served."""
-        self.now_s = clock.monotonic
+        self._now_s = clock.monotonic
         self._wall_ms = clock.wall_ms
         self._dispatchers = dispatchers
         self._meters = meters
         self._is_logging = False
         self._kept: deque[KeptRequest] | None = None
         self._asked_s = 0.0
-        self._counts: defaultdict[tuple[int, int], int] = defaultdict(int)
-        self._timers: dict[int, Timer] = {}
+        self._timers: dict[int, Timer] = {}  # by API key, version and whether of a follower
+        self._errors: defaultdict[tuple[int, int], int] = defaultdict(int)  # by API key and code
         if meters is not None:
             meters.counted(_RATE, self._rates)
+            meters.counted(_ERRORS, self._failures)
+            meters.timed(_TIME, self._times)
         self.follow_level()
 
     def follow_level(self) -> None:
@@ -96,25 +102,44 @@ class RequestObserver:
 
         They are kept from the first call on, until there was none for `KEPT_S`.
         """
-        self._asked_s = self.now_s()
+        self._asked_s = self._now_s()
         if self._kept is None:
             self._kept = deque(maxlen=KEPT_MAX)
             self.follow_level()
         return list(self._kept)
 
+    def wrap(self, api_key: int, handler: Handler) -> Handler:
+        """Return the handler as it is observed."""
+        now_s, answered = self._now_s, self.answered
+
+        def serve(context: RequestContext, request: Any) -> Any:
+            context.began_s = now_s()
+            response = handler(context, request)
+            if response.__class__ is not Deferred and response.__class__ is not CoroutineType:
+                answered(context, response)
+            return response
+
+        def fetch(context: RequestContext, request: Any) -> Any:
+            state = request.replica_state  # KIP-903: of version 15
+            context.is_follower = (request.replica_id if state is None else state.replica_id) >= 0
+            return serve(context, request)
+
+        return fetch if api_key == ApiKey.FETCH else serve
+
     def answered(self, context: RequestContext, response: Any) -> None:
         """Log and count a request that has its response."""
         if context.began_s is None:
             return  # from before requests were observed
-        took_s = self.now_s() - context.began_s
-        key = context.api_key
+        took_s = self._now_s() - context.began_s
         if self._meters is not None:
-            self._counts[key, context.api_version] += 1
-            timer = self._timers.get(key)
+            kind = context.api_key << 17 | context.api_version << 1 | context.is_follower
+            timer = self._timers.get(kind)
             if timer is None:
-                labels = (("request", API[key].name),)
-                timer = self._timers[key] = self._meters.timer(_TIME, labels)
+                timer = self._timers[kind] = Timer()
             timer.record(took_s)
+            if response.__class__ is not list:  # an encoded body has no error
+                for code in error_codes(response):
+                    self._errors[context.api_key, code] += 1
         if self._is_logging:
             _log(context, took_s, response)
         if self._kept is not None:
@@ -123,7 +148,7 @@ class RequestObserver:
     def _keep(
         self, kept: deque[KeptRequest], context: RequestContext, took_s: float, response: Any
     ) -> None:
-        if self.now_s() - self._asked_s > KEPT_S:
+        if self._now_s() - self._asked_s > KEPT_S:
             self._kept = None
             self.follow_level()
         elif not is_of_broker(context):
@@ -140,10 +165,32 @@ class RequestObserver:
             )
 
     def _rates(self) -> list[Sample]:
+        counts: defaultdict[Labels, int] = defaultdict(int)
+        for kind, timer in self._timers.items():
+            for name in _metric_names(kind):
+                counts[("request", name), ("version", str(kind >> 1 & 0xFFFF))] += timer.count
+        return [Sample(*item) for item in sorted(counts.items())]
+
+    def _failures(self) -> list[Sample]:
         return [
-            Sample((("request", API[key].name), ("version", str(version))), count)
-            for (key, version), count in sorted(self._counts.items())
+            Sample((("error", error_name(code)), ("request", API[key].name)), count)
+            for (key, code), count in sorted(self._errors.items())
         ]
+
+    def _times(self) -> list[tuple[Labels, Timer]]:
+        timers: defaultdict[str, list[Timer]] = defaultdict(list)
+        for kind, timer in self._timers.items():
+            for name in _metric_names(kind):
+                timers[name].append(timer)
+        return [((("request", name),), Timer.merged(timers[name])) for name in sorted(timers)]
+
+
+def _metric_names(kind: int) -> tuple[str, ...]:
+    """Fetch counts twice, as in Kafka: as such, and as that of a consumer or follower."""
+    name = API[kind >> 17].name
+    if kind >> 17 != ApiKey.FETCH:
+        return (name,)
+    return name, "FetchFollower" if kind & 1 else "FetchConsumer"
 
 
 def _log(context: RequestContext, took_s: float, response: Any) -> None:
@@ -174,17 +221,32 @@ def error_name(code: int) -> str:
 
 def first_error(response: Any) -> int:
     """Return the first error code of a response; 0 if it has none. An encoded body has none."""
-    if isinstance(response, Struct):
-        code: int = getattr(response, "error_code", 0)
-        if code:
-            return code
-        return next(filter(None, map(first_error, _parts(response))), 0)
-    return 0
+    return next(error_codes(response), 0)
 
 
-def _parts(message: Struct) -> list[Any]:
-    found: list[Any] = []
-    for field in message.FIELDS:
-        value = getattr(message, field.name)
-        found += value if isinstance(value, list) else (value,)
-    return found
+def error_codes(response: Any) -> Iterator[int]:
+    """Return the error codes of a response, its own and those inside, without NONE."""
+    if not isinstance(response, Struct):
+        return
+    for name, is_code in _fields_with_codes(type(response)):
+        value = getattr(response, name)
+        if is_code:
+            if value:
+                yield value
+        elif isinstance(value, list):
+            for part in value:
+                yield from error_codes(part)
+        else:
+            yield from error_codes(value)
+
+
+@cache
+def _fields_with_codes(kind: type[Struct]) -> tuple[tuple[str, bool], ...]:
+    """Return the fields in which error codes are or may be inside; the structure's own first."""
+    inside = [
+        (field.name, False)
+        for field in kind.FIELDS
+        if isinstance(field.element, type) and _fields_with_codes(field.element)
+    ]
+    own = [(field.name, True) for field in kind.FIELDS if field.name == "error_code"]
+    return (*own, *inside)

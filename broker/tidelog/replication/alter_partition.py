@@ -39,6 +39,9 @@ _Key = tuple[bytes, int]  # topic id and partition
 class AlterPartitionManager:
     """The proposals of one broker; it runs one task while there are any.
 
+    `shrinks` and `expands` are numbers of changes that the controller made, `failed` of those it
+    refused (Kafka: IsrShrinksPerSec, IsrExpandsPerSec, FailedIsrUpdatesPerSec).
+
     Invariant: the timer is set between `watch` and `close`.
     """
 
@@ -59,6 +62,7 @@ class AlterPartitionManager:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._timer: TimerHandle | None = None
+        self.shrinks = self.expands = self.failed = 0
 
     def watch(
         self, partitions: Callable[[], Iterable[Partition]], timers: Timers, lag_ms_max: int
@@ -143,6 +147,7 @@ class AlterPartitionManager:
     def _settle(self, change: IsrChange, answer: Any) -> bool:
         """Pass the answer to the partition; return whether to send again."""
         partition = change.partition
+        self._count(change, answer)
         if not _is_current(change):
             return False
         if answer is None:
@@ -164,6 +169,17 @@ class AlterPartitionManager:
             _log.info("%s: the in-sync replicas are %s", partition.topic_partition, partition.isr)
             self._on_settled(partition)
         return False
+
+    def _count(self, change: IsrChange, answer: Any) -> None:
+        """Count what became of a change; the metadata with it may have come first."""
+        if answer is None:
+            return
+        if answer.error_code:
+            self.failed += 1
+        elif change.joining >= 0:
+            self.expands += 1
+        else:
+            self.shrinks += change.is_shrink
 
     def _request(self, batch: dict[_Key, IsrChange]) -> Any:
         # A lone broker never needs these messages.

@@ -1,7 +1,8 @@
-"""Gauges of this broker's partitions, by Kafka's names: leaders, replicas, in-sync replicas."""
+"""Metrics of this broker's partitions, by Kafka's names: leaders, replicas, in-sync replicas."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.metrics.meters import Name, Sample
@@ -17,7 +18,8 @@ __all__ = ["tell_partitions"]
 
 
 def tell_partitions(meters: Meters, replicas: ReplicaManager) -> None:
-    """Register the gauges of Kafka's Partition, and their sums, those of its ReplicaManager."""
+    """Register the gauges of Kafka's Partition, their sums and the changes of in-sync replicas,
+    those of its ReplicaManager."""
 
     def tell(kind: str, name: str, value_of: Callable[[Partition], int], *, led: bool) -> None:
         def each() -> Iterator[Sample]:
@@ -46,6 +48,18 @@ def tell_partitions(meters: Meters, replicas: ReplicaManager) -> None:
     tell("ReplicaManager", "UnderReplicatedPartitions", _is_under_replicated, led=True)
     tell("ReplicaManager", "UnderMinIsrPartitionCount", _is_under_min_isr, led=True)
     tell("ReplicaManager", "AtMinIsrPartitionCount", _is_at_min_isr, led=True)
+    for name, attribute in (
+        ("IsrShrinksPerSec", "shrinks"),
+        ("IsrExpandsPerSec", "expands"),
+        ("FailedIsrUpdatesPerSec", "failed"),
+    ):
+        counted = Name("kafka.server", "ReplicaManager", name)
+        meters.counted(counted, partial(_isr_changes, replicas, attribute))
+
+
+def _isr_changes(replicas: ReplicaManager, attribute: str) -> list[Sample]:
+    """A lone broker has none, and counts 0."""
+    return [Sample((), getattr(replicas.isr_changes, attribute, 0))]
 
 
 def _is_under_replicated(partition: Partition) -> int:

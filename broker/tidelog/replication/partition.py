@@ -661,6 +661,7 @@ class Partition:
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
             joining=joining,
+            is_shrink=len(isr) < len(self.isr),
         )
         return change
 

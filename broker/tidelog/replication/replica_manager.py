@@ -93,7 +93,7 @@ class ReplicaManager:
         self._log_config = log_config
         self._on_disk_failure = on_disk_failure
         self._timers = timers
-        self._isr_changes: AlterPartitionManager | None = None
+        self.isr_changes: AlterPartitionManager | None = None
         self.ask_controller: Callable[[Any], Awaitable[Any]] | None = None
         self._roles = RoleListeners()
         self.aux_state_of: AuxStateOf | None = None
@@ -156,8 +156,8 @@ class ReplicaManager:
         partition.update(state)
         if before != (partition.is_leader, partition.leader_epoch):
             self._roles.changed(partition)
-        if state.leader_recovery_state == _RECOVERING and self._isr_changes is not None:
-            self._isr_changes.submit(partition.propose_recovered())
+        if state.leader_recovery_state == _RECOVERING and self.isr_changes is not None:
+            self.isr_changes.submit(partition.propose_recovered())
         self._wake_all(key)
 
     def _open(
@@ -417,10 +417,10 @@ class ReplicaManager:
         if not partition.record_fetch(request, params):
             result.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return False
-        if self._isr_changes is not None:
+        if self.isr_changes is not None:
             change = partition.propose_expansion(params.replica_id)
             if change is not None:  # rare, but checked for each partition of every fetch
-                self._isr_changes.submit(change)
+                self.isr_changes.submit(change)
         moved = partition.advance_high_watermark()
         result.high_watermark = partition.log.high_watermark
         result.last_stable_offset = partition.log.last_stable_offset
@@ -482,18 +482,18 @@ class ReplicaManager:
         """
         self.ask_controller = ask_controller
         self.rules.lag_ms_max = lag_ms_max
-        self._isr_changes = AlterPartitionManager(
+        self.isr_changes = AlterPartitionManager(
             self.node_id, ask_controller, broker_epoch, self._isr_settled
         )
-        self._isr_changes.watch(self.partitions, self._timers, lag_ms_max)
+        self.isr_changes.watch(self.partitions, self._timers, lag_ms_max)
 
     def _isr_settled(self, partition: Partition) -> None:
         self._wake_all(partition.topic_partition)
 
     async def stop(self) -> None:
         """No more changes of in-sync replicas; `close` comes after."""
-        if self._isr_changes is not None:
-            await self._isr_changes.close()
+        if self.isr_changes is not None:
+            await self.isr_changes.close()
 
     def close(self) -> None:
         """Close: answer parked requests with what there is."""

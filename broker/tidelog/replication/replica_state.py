@@ -126,7 +126,7 @@ class IsrChange:
 
     `members`: (broker id, broker epoch), epoch -1 where none is known. `joining`: the broker that
     an expansion adds, -1 for a shrink or for "recovered", which do not hold back the high
-    watermark. `partition` is the one that proposed it.
+    watermark. `is_shrink` tells these two apart. `partition` is the one that proposed it.
     """
 
     partition: Any
@@ -134,6 +134,7 @@ class IsrChange:
     leader_epoch: int
     partition_epoch: int
     joining: int = -1
+    is_shrink: bool = False
 
     @property
     def isr(self) -> tuple[int, ...]:
