@@ -95,7 +95,7 @@ class Paces:
 class LoopTimeline:
     """Time of the running loop, until a tester moves it, stops it or changes its rate.
 
-    Invariant: `_armed` is set for the first timer, except in a step and at rate 0.
+    Invariant: `_armed` is set for the first timer, except in a step, at rate 0 and while held.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -103,6 +103,7 @@ class LoopTimeline:
         self._monotonic = monotonic
         self._base = self._since = 0.0  # this time and the machine's at the last change
         self._rate = 1.0
+        self._is_held = False
         self._heap: list[tuple[float, int, _Timer]] = []
         self._next_tie = 0
         self._cancelled = 0
@@ -183,7 +184,7 @@ class LoopTimeline:
             self._armed.cancel()
         self._armed, self._armed_for = None, math.inf
         due = self._first()
-        if due is None or self._start is not None or self._rate == 0:
+        if due is None or self._start is not None or self._rate == 0 or self._is_held:
             return
         wait_s = min(max(0.0, (due - self.time()) / self._rate), WAIT_S_MAX)
         self._armed_for = due
@@ -236,6 +237,16 @@ class LoopTimeline:
         stops it."""
         assert self._start is None, "a step is under way"
         self._base, self._since, self._rate = base, since, rate
+        self._arm()
+
+    def hold(self) -> None:
+        """Run no timer until `go_on`, while time passes: the process stands still."""
+        self._is_held = True
+        self._arm()
+
+    def go_on(self) -> None:
+        """Run the timers again; those that fell due meanwhile run after what the sockets have."""
+        self._is_held = False
         self._arm()
 
     def begin_step(self, seconds: float) -> None:

@@ -20,6 +20,8 @@ from tidelog_protocol.messages.cluster import MetadataRequest
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from tidelog.control.state import ClusterState
+
 SHORT_LAG = {"replica.lag.time.max.ms": "600"}
 
 
@@ -193,6 +195,40 @@ def test_a_frozen_broker_of_this_process_answers_when_it_thaws() -> None:
                 with pytest.raises(ControlError, match="is not frozen"):
                     await cluster.ask("brokers.thaw", {"broker": node.node_id})
                 await node.freeze()  # and stops all the same
+
+    asyncio.run(test())
+
+
+def test_a_frozen_broker_of_this_process_is_fenced_and_returns() -> None:
+    """As an isolated one, of which the next test is."""
+
+    async def test() -> None:
+        async with tidelog.Cluster(FAST, brokers=3) as cluster:
+            await cluster.create_topic("t", partitions=1, replication_factor=3)
+            frozen = (await cluster.state()).partition("t", 0).leader
+            node = cluster.brokers[frozen - 1]
+            others = [each for each in cluster.brokers if each is not node]
+            ran: list[str] = []
+            runtime = node.server.runtime
+            await node.freeze()
+            for name, line in (("work", runtime.work), ("sessions", runtime.sessions)):
+                line.call_at(line.time(), ran.append, name)
+
+            def has_lost(state: ClusterState) -> bool:
+                partition = state.partition("t", 0)
+                return partition.leader not in (-1, frozen) and frozen not in partition.isr
+
+            await cluster.wait_for(has_lost)
+
+            async def is_fenced() -> bool:
+                return not any([frozen in await other.known() for other in others])
+
+            await until(is_fenced)
+            assert ran == [], "its timers stand still"
+            await node.thaw()
+            await cluster.wait_for(lambda state: len(state.partition("t", 0).isr) == 3)
+            assert not await is_fenced()
+            assert sorted(ran) == ["sessions", "work"]
 
     asyncio.run(test())
 

@@ -50,6 +50,25 @@ async def step(line: LoopTimeline, seconds: float) -> list[float]:
     return moments
 
 
+def test_what_fell_due_while_time_was_held_runs_when_it_goes_on() -> None:
+    async def test(machine: Machine, line: LoopTimeline) -> None:
+        ran: list[str] = []
+        for name, after in (("second", 0.002), ("first", 0.001), ("later", HOUR)):
+            line.call_at(line.time() + after, ran.append, name)
+        line.hold()
+        line.call_at(line.time(), ran.append, "set meanwhile")
+        machine.now += 1
+        await asyncio.sleep(0.01)
+        assert ran == []
+        assert line.time() == machine.now, "the process stands still, the clock does not"
+        line.go_on()
+        while len(ran) < 3:  # noqa: ASYNC110 - timers set no event
+            await asyncio.sleep(0)
+        assert ran == ["set meanwhile", "first", "second"]
+
+    run(test)
+
+
 def test_timers_run_in_the_order_of_their_moments() -> None:
     async def test(machine: Machine, line: LoopTimeline) -> None:
         ran: list[tuple[str, float]] = []

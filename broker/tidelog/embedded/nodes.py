@@ -168,7 +168,7 @@ class Node(ABC, Generic[Life]):
             await self._kill(life)
 
     async def freeze(self) -> None:
-        """Let it stand still: nothing passes its connections until `thaw`."""
+        """Let it stand still until `thaw`: nothing passes its connections, no timer fires."""
         await self._freeze(self._running, is_frozen=True)
         self._is_frozen = True
 
@@ -264,7 +264,8 @@ class LocalNode(Node[BrokerServer]):
         return await perform(self._control, call, args)
 
     async def _freeze(self, life: BrokerServer, *, is_frozen: bool) -> None:
-        """Hold its connections; its timers run on, and what they send waits."""
+        """Hold its connections, its periodic work and the sessions of clients. What it sends to
+        other brokers waits, so its heartbeats stop."""
         await self.ask("broker.freeze", {"is_frozen": is_frozen})
 
     def _failed(self) -> None:

@@ -88,7 +88,7 @@ class RunningBroker:
         self._cluster.change_brokers("brokers.start", broker=self.node_id)
 
     def freeze(self) -> None:
-        """Let it stand still: nothing passes its connections until `thaw`."""
+        """Let it stand still until `thaw`: nothing passes its connections, no timer fires."""
         self._cluster.change_brokers("brokers.freeze", broker=self.node_id)
 
     def thaw(self) -> None:

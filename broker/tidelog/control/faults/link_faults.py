@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.control.faults.gates import OPEN, Gate, GatedNetwork, Passage
+from tidelog.timeline import LoopTimeline
 
 if TYPE_CHECKING:
     from tidelog.control.faults.link_values import Link, Links
@@ -63,11 +64,16 @@ class LinkFaults:
         return self._passages.get(node_id, OPEN)
 
     def freeze(self, *, is_frozen: bool) -> None:
-        """Hold all connections, those to come as well, or let them go on."""
+        """Hold all connections, those to come as well, and its timers; or let them go on."""
         self._is_frozen = is_frozen
         self._network.change()
-        doors = self._server.doors
+        runtime, doors = self._server.runtime, self._server.doors
+        lines = [
+            each for each in (runtime.work, runtime.sessions) if isinstance(each, LoopTimeline)
+        ]
         if is_frozen:
+            for line in lines:
+                line.hold()
             for door in doors:
                 door.gate = self._gated
                 for connection in list(door.live):
@@ -78,6 +84,8 @@ class LinkFaults:
         gates, self._inbound = self._inbound, []
         for gate in gates:
             gate.set(OPEN)
+        for line in lines:
+            line.go_on()
 
     def _gated(self, transport: Any) -> Gate:
         gate = Gate(transport)

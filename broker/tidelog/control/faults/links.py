@@ -52,7 +52,7 @@ def _set(control: BrokerControl, args: Links) -> Nothing:
 
 
 def _freeze_here(control: BrokerControl, args: Frozen) -> Nothing:
-    """Hold all connections of this broker, or let them go on."""
+    """Hold the connections and the timers of this broker, or let them go on."""
     control.link_faults.freeze(is_frozen=args.is_frozen)
     return Nothing()
 
