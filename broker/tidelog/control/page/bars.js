@@ -44,6 +44,7 @@ function track(log, kinds, percent) {
     const label = width >= LABEL_PERCENT_MIN ? (kind === "both" ? "remote + local" : kind) : "";
     bar.append(at(h("span", { class: `part ${kind}` }, h("b", {}, label)), percent(from), width));
   }
+  if (!kinds.length) bar.append(h("span", { class: "empty" }, "empty"));
   for (const segment of log.segments.slice(1, SEGMENTS_MAX)) {
     bar.append(at(h("i", { class: "segment" }), percent(segment.base_offset)));
   }

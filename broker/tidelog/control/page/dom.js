@@ -61,7 +61,7 @@ export function moment(ms, { precise = false } = {}) {
 export function span(ms) {
   const units = [["d", 86400000], ["h", 3600000], ["min", 60000], ["s", 1000]];
   const parts = [];
-  let left = Math.abs(ms);
+  let left = Math.round(Math.abs(ms) / 1000) * 1000;
   for (const [name, length] of units) {
     const whole = Math.floor(left / length);
     left -= whole * length;

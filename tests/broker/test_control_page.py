@@ -1,0 +1,191 @@
+"""The page of the control door in headless Chromium: what it shows, and what its buttons do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidelog.control.http_client import HttpControl
+from tidelog.testing.records import produce
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, ConsoleMessage, Locator, Page
+
+    from support.processes import Serve
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+RECORDS = 40
+COPIED = 25
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (apt-get install chromium)"),
+    pytest.mark.xdist_group("browser"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as started:
+        arguments = ["--no-sandbox", "--disable-gpu"]
+        yield started.chromium.launch(executable_path=CHROMIUM, args=arguments)
+
+
+@contextmanager
+def page_of(browser: Browser, url: str) -> Iterator[Page]:
+    """A page on which nothing fails, and which fetches nothing from elsewhere."""
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda line: errors.append(line.text) if is_error(line) else None)
+    page.on(
+        "request", lambda asked: asked.url.startswith((url, "data:")) or errors.append(asked.url)
+    )
+    page.goto(url)
+    try:
+        yield page
+        assert errors == []
+    finally:
+        page.close()
+
+
+def is_error(line: ConsoleMessage) -> bool:
+    """A refused call is none: the page says so itself."""
+    return line.type == "error" and not line.text.startswith("Failed to load resource")
+
+
+def offsets(replica: Locator) -> dict[str, str]:
+    """What a bar's numbers say."""
+    return {
+        str(each.get_attribute("data-offset")): each.locator("dd").inner_text()
+        for each in replica.locator("[data-offset]").all()
+    }
+
+
+def test_the_page_shows_the_state_and_its_buttons_change_it(
+    browser: Browser, serve: Serve, tmp_path: Path
+) -> None:
+    tier = ("--tiered", str(tmp_path / "store"))
+    served = serve("--port", "0", "--brokers", "3", *tier, "--control", "127.0.0.1:0")
+    servers, _, url = served.bootstrap.partition(" control=")
+    control = HttpControl(url)
+    control.topics.create("orders", config={"remote.storage.enable": True})
+    control.topics.create("many", partitions=60, replication_factor=1)
+    produce(servers, "orders", [b"%d" % number for number in range(COPIED)])
+    with page_of(browser, url) as page:
+        orders = page.locator("[data-topic=orders]")
+        copy_and_compare(page, orders, control, servers)
+        many = page.locator("[data-topic=many]")
+        assert many.locator("article").count() == 0, "a folded topic draws nothing"
+        many.locator("summary").click()
+        many.locator("article").first.wait_for()
+        many.get_by_role("button", name="Show more of 60 partitions").click()
+        assert many.locator("article").count() == 48
+        kill_and_start(page, control)
+        advance(page, control)
+        switch_a_fault(page, control)
+        assert_every_control_has_a_name(page)
+
+
+def copy_and_compare(page: Page, orders: Locator, control: HttpControl, servers: str) -> None:
+    page.get_by_role("button", name="Copy orders").click()
+    page.get_by_text("Copied all sealed segments of orders").wait_for()
+    produce(servers, "orders", [b"%d" % number for number in range(COPIED, RECORDS)])
+    caught_up = control.wait_for(
+        lambda state: all(log.high_watermark == RECORDS for log in state.partition("orders").logs)
+    )
+    partition = caught_up.partition("orders")
+    leader = orders.locator(f"[data-broker='{partition.leader}']")
+    leader.locator(".role", has_text="leader").wait_for()
+    leader.locator("[data-offset=end] dd", has_text=f"{RECORDS}").wait_for()
+    assert offsets(leader) == {
+        "start": "0",
+        "local": "0",
+        "stable": f"{RECORDS}",
+        "high watermark": f"{RECORDS}",
+        "end": f"{RECORDS}",
+    }
+    assert orders.locator("[data-broker]").count() == len(partition.logs) == 3
+    assert str(leader.get_by_role("img").get_attribute("aria-label")).startswith(
+        f"remote and local 0 to {COPIED - 1}; local only {COPIED} to {RECORDS - 1}; high watermark"
+    )
+    assert max(one.end_offset for one in partition.remote) == COPIED - 1
+    page.get_by_role("button", name="Roll orders").click()
+    page.get_by_text("Rolled orders").wait_for()
+    assert len(control.state().partition("orders").log().segments) == 3
+    page.locator("#requests td", has_text="Produce").first.wait_for()
+
+
+def kill_and_start(page: Page, control: HttpControl) -> None:
+    card = page.locator("#brokers [data-broker='3']")
+    page.get_by_role("button", name="Kill broker 3").focus()
+    page.keyboard.press("Enter")
+    card.locator(".status", has_text="stopped").wait_for()
+    assert [one.node_id for one in control.state().brokers] == [1, 2]
+    page.get_by_role("button", name="Start broker 3").click()
+    card.locator(".status", has_text="running").wait_for()
+
+
+def advance(page: Page, control: HttpControl) -> None:
+    page.get_by_label("Advance by").fill("25")
+    page.get_by_role("button", name="Advance", exact=True).click()
+    page.get_by_text("Advanced all brokers by 25 hours").wait_for()
+    ahead = {
+        round(clock.ahead_ms / 3_600_000) for clock in control.clock.describe().brokers.values()
+    }
+    assert ahead == {25}
+    page.locator("#brokers .clock", has_text="1 d 1 h ahead").first.wait_for()
+
+
+def switch_a_fault(page: Page, control: HttpControl) -> None:
+    page.get_by_label("to", exact=True).fill("Producee")
+    page.get_by_role("button", name="Add fault").click()
+    page.get_by_text("match.api: there is no API 'Producee'; did you mean Produce?").wait_for()
+    page.get_by_label("to", exact=True).fill("Produce")
+    page.get_by_role("button", name="Add fault").click()
+    switch = page.get_by_role("switch")
+    switch.wait_for()
+    assert switch.get_attribute("aria-checked") == "true"
+    for is_enabled in (False, True):
+        switch.click()
+        page.locator(f"[role=switch][aria-checked={str(is_enabled).lower()}]").wait_for()
+        (rule,) = control.ask("faults.list", {}).rules
+        assert rule.is_enabled is is_enabled
+    page.get_by_role("button", name="Remove fault 1").click()
+    switch.wait_for(state="detached")
+    assert control.ask("faults.list", {}).rules == ()
+
+
+def assert_every_control_has_a_name(page: Page) -> None:
+    """A name that a screen reader says: text or a label."""
+    unnamed = page.evaluate(
+        """() => [...document.querySelectorAll('button, input, select, summary, [role=img]')]
+            .filter((each) => !(each.getAttribute('aria-label') || each.textContent.trim()
+                || each.labels?.length))
+            .map((each) => each.outerHTML)"""
+    )
+    assert unnamed == []
+
+
+def test_the_page_asks_for_the_token_or_takes_it_from_its_address(
+    browser: Browser, serve: Serve
+) -> None:
+    served = serve("--port", "0", "--control", "127.0.0.1:0", TIDELOG_CONTROL_TOKEN="secret")
+    url = served.bootstrap.partition(" control=")[2]
+    page = browser.new_page()
+    page.goto(f"{url}/#token=secret")
+    page.get_by_role("button", name="Kill broker 1").wait_for()
+    assert "secret" not in page.url
+    page.goto("about:blank")
+    page.goto(url)
+    page.get_by_label("This door needs its token").fill("secret")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Kill broker 1").wait_for()
+    page.close()
