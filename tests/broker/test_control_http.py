@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import inspect
 import signal
 import subprocess
@@ -51,6 +52,20 @@ def with_door(
     address: Address = LOOPBACK,
 ) -> None:
     http_door.with_door(use, ask, address)
+
+
+def test_an_offer_of_http_2_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """As Java's HttpClient makes it with each call."""
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AA"}
+
+    def use(url: str) -> None:
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=END_S_MAX)
+        connection.request("POST", "/v1/brokers/describe", "{}", offer)
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    with_door(use)
+    assert caplog.messages == []
 
 
 def test_calls_and_their_errors() -> None:

@@ -61,3 +61,21 @@ def test_a_reset_through_the_pipe() -> None:
         assert cluster.state().topics == ()
         cluster.create_topic("t", config={"remote.storage.enable": True})
         cluster.tier.copy("t")
+
+
+def test_a_reset_after_an_advance_forgets_transactional_ids() -> None:
+    """They were last used in a time that the reset took back."""
+
+    async def test() -> None:
+        async with tidelog.Cluster(FEW) as cluster:
+            await cluster.create_topic("t")
+            await cluster.clock.advance(hours=25)
+            producer = AIOKafkaProducer(
+                bootstrap_servers=cluster.bootstrap_servers, transactional_id="x"
+            )
+            async with producer, producer.transaction():
+                await producer.send("t", b"tomorrow's")
+            await cluster.reset()
+            assert (await cluster.state()).transactions == ()
+
+    run(test)

@@ -132,6 +132,7 @@ class HttpDoor:
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",  # it warns of each call of Java's HttpClient, which offers HTTP/2
             access_log=False,
             date_header=False,
             limit_concurrency=CONNECTIONS_MAX,
