@@ -20,6 +20,7 @@ configs.py        describes and alters settings
 produce.py        writes lines to a topic
 consume.py        prints records
 json_records.py   records as lines of JSON
+formats.py        formats of keys and values: hex, JSON, numbers
 tiers.py          shows the segments of a topic, local and remote
 verify.py         reads records back and checks them
 positions.py      offsets and times as users give them

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli import common, positions
+from tidelog.cli import common, formats, positions
 from tidelog.cli.json_records import to_line
 from tidelog.cli.produce import describe, quiet_client_library
 from tidelog.cli.topics import metadata
@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print records as JSON, with all their fields; `produce --json` writes them again",
     )
+    formats.add_options(parser)
     return parser
 
 
@@ -60,6 +61,7 @@ def _consume(options: argparse.Namespace) -> None:
 
     from aiokafka.errors import KafkaError
 
+    options.formats = formats.formats_of(options)
     if options.offset is not None and options.partition is None:
         raise common.CommandError("--offset needs --partition")
     if options.group is not None and options.partition is not None:
@@ -192,15 +194,23 @@ async def _reached(consumer: Any, placed: asyncio.Event, ends: dict[Any, int] | 
 
 
 def _line(record: Any, options: argparse.Namespace) -> str:
+    try:
+        return _shown(record, options, options.formats)
+    except common.CommandError as error:
+        place = f"{record.topic}-{record.partition}, offset {record.offset}"
+        raise common.CommandError(f"{place}: {error}") from None
+
+
+def _shown(record: Any, options: argparse.Namespace, forms: formats.Formats) -> str:
     if options.json:
-        return to_line(record)
-    value = _text(record.value)
-    line = "null" if value is None else value
+        return to_line(record, forms)
+    line = _text(record.value, forms.value, "the value")
     if options.key is not None:
-        key = _text(record.key)
-        line = f"{'null' if key is None else key}{options.key}{line}"
+        line = f"{_text(record.key, forms.key, 'the key')}{options.key}{line}"
     return line
 
 
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode(errors="backslashreplace")
+def _text(data: bytes | None, form: formats.Format | None, what: str) -> str:
+    if data is None:
+        return "null"
+    return data.decode(errors="backslashreplace") if form is None else form.to_text(data, what)

@@ -1,6 +1,7 @@
 """Records as lossless lines of JSON: `consume --json` prints them, `produce --json` reads them.
 
-Bytes that are UTF-8 are a string. Other bytes are {"base64": "…"}. Headers are pairs, because Kafka
+Bytes that are UTF-8 are a string. Other bytes are {"base64": "…"}. Keys and values of another
+format (`formats.py`) are as that shows them. Headers are pairs, because Kafka
 keeps their order and allows a key twice.
 """
 
@@ -9,9 +10,13 @@ keeps their order and allows a key twice.
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.cli.common import CommandError, did_you_mean
+from tidelog.cli.formats import TEXT
+
+if TYPE_CHECKING:
+    from tidelog.cli.formats import Format, Formats
 
 __all__ = ["JsonRecord", "parse", "to_line"]
 
@@ -30,23 +35,24 @@ class JsonRecord(NamedTuple):  # a dataclass costs 20 ms to import
     partition: int | None
 
 
-def to_line(record: Any) -> str:
-    """Return one line for a record of the client library."""
+def to_line(record: Any, formats: Formats = TEXT) -> str:
+    """Return one line for a record of the client library; CommandError if it is not of the
+    formats."""
     return json.dumps(
         {
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
             "timestamp": record.timestamp,
-            "key": _shown(record.key),
-            "value": _shown(record.value),
+            "key": _formatted(record.key, formats.key, "the key"),
+            "value": _formatted(record.value, formats.value, "the value"),
             "headers": [[key, _shown(value)] for key, value in record.headers],
         },
         ensure_ascii=False,
     )
 
 
-def parse(line: bytes) -> JsonRecord:
+def parse(line: bytes, formats: Formats = TEXT) -> JsonRecord:
     """Return the record that a line describes; CommandError if it describes none."""
     try:
         fields = json.loads(line)
@@ -61,12 +67,20 @@ def parse(line: bytes) -> JsonRecord:
     if not isinstance(headers, list):
         raise CommandError("headers is not a list of [KEY, VALUE]")
     return JsonRecord(
-        key=_bytes(fields.get("key"), "key"),
-        value=_bytes(fields.get("value"), "value"),
+        key=_data(fields.get("key"), formats.key, "key"),
+        value=_data(fields.get("value"), formats.value, "value"),
         headers=[_header(pair) for pair in headers],
         timestamp=_number(fields.get("timestamp"), "timestamp", _TIMESTAMP_MAX),
         partition=_number(fields.get("partition"), "partition", (1 << 31) - 1),
     )
+
+
+def _formatted(data: bytes | None, form: Format | None, what: str) -> Any:
+    return _shown(data) if form is None else form.to_json(data, what)
+
+
+def _data(given: Any, form: Format | None, name: str) -> bytes | None:
+    return _bytes(given, name) if form is None else form.from_json(given, name)
 
 
 def _shown(data: bytes | None) -> str | dict[str, str] | None:

@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli import common
+from tidelog.cli import common, formats
 from tidelog.cli.json_records import JsonRecord, parse
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         help="each line is a record as `consume --json` prints it, with key, value, headers,"
         " timestamp and partition; its topic and offset are ignored",
     )
+    formats.add_options(parser)
     return parser
 
 
@@ -65,6 +66,7 @@ def _produce(options: argparse.Namespace) -> None:
     if options.json and not (options.key_separator is options.null is None):
         raise common.CommandError("--json excludes --key-separator and --null")
     headers = common.key_values(options.header, "--header")
+    options.formats = formats.formats_of(options)
     try:
         count = asyncio.run(_send_lines(options, headers))
     except KafkaTimeoutError:  # its text is empty
@@ -245,13 +247,24 @@ def _record(line: bytes, options: argparse.Namespace, number: int) -> JsonRecord
     """Return the record of a line; CommandError if it cannot be sent."""
     if len(line) > _bytes_max(options):
         raise common.CommandError(f"a line has more than {_bytes_max(options)} bytes")
-    if not options.json:
-        key, value = _split(line, options)
-        return JsonRecord(key, value, headers=[], timestamp=None, partition=None)
+    key, value = (None, None) if options.json else _split(line, options)
+    forms = options.formats
     try:
-        return parse(line)
+        if options.json:
+            return parse(line, forms)
+        return JsonRecord(
+            _data(key, forms.key, "the key"),
+            _data(value, forms.value, "the value"),
+            headers=[],
+            timestamp=None,
+            partition=None,
+        )
     except common.CommandError as error:
         raise common.CommandError(f"line {number}: {error}") from None
+
+
+def _data(text: bytes | None, form: formats.Format | None, what: str) -> bytes | None:
+    return text if text is None or form is None else form.from_text(text, what)
 
 
 def _split(line: bytes, options: argparse.Namespace) -> tuple[bytes | None, bytes | None]:
