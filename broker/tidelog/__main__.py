@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 COMMANDS = {
@@ -26,6 +27,10 @@ COMMANDS = {
         "tidelog_scenarios.cli",
         "play scenarios of replication and tiering on a live cluster, step by step",
     ),
+    "completion": (
+        "tidelog.cli.completion",
+        "print completions of commands and options for a shell",
+    ),
     "demo": ("tidelog_pipeline.demo", "real flights through tiered brokers, by Spark, checked"),
 }
 
@@ -37,6 +42,10 @@ EXIT_CODES = (
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     words = sys.argv[1:] if arguments is None else arguments
+    if "_ARGCOMPLETE" in os.environ:  # a shell completes a line
+        from tidelog.cli.completion import complete  # noqa: PLC0415 - not in usual runs
+
+        words = complete(COMMANDS)
     if words and words[0] in COMMANDS:
         from importlib import import_module  # noqa: PLC0415 - the one command that is asked for
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from tidelog.cli import common
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from tidelog_scenarios.plays import Pair
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = common.Parser(
         prog="tidelog scenario",
         description="Play a scenario of KIP-101 or KIP-405, an outage of the remote tier or the"
         " deletion of a tiered topic on a live cluster of this process, and show what each step"

@@ -15,6 +15,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from tidelog.cli import common
 from tidelog.cli.ending import Ending, stop_within_limit
 from tidelog.cli.serve import add_common_options, given_settings
 from tidelog.cli.streams import read_stdin, refuse, say
@@ -140,7 +141,7 @@ def _control(server: BrokerServer, at_end: Callable[[], None]) -> CallReader:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = common.Parser(
         prog="tidelog broker", description="Run one node of a cluster until SIGTERM or Ctrl-C."
     )
     parser.add_argument("--node-id", type=int, metavar="N", help="id of this node")

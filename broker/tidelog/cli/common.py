@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,9 +22,50 @@ class CommandError(Exception):
     """The command failed; the text is one line for the user."""
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that names the nearest word of a misspelled one, and completes for shells."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, or answer a shell that completes a line and end (`completion.py`)."""
+        if "_ARGCOMPLETE" in os.environ:
+            self._complete()
+        return super().parse_args(args, namespace)
+
+    def _complete(self) -> None:
+        os.environ["_ARGCOMPLETE"] = str(len(self.prog.split()))  # words before the arguments
+        try:
+            from argcomplete import autocomplete  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError:
+            sys.exit(1)
+        autocomplete(self)
+        sys.exit(1)
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and the error with a hint, and exit with 2."""
+        super().error(f"{message}{self._hint(message)}")
+
+    def _hint(self, message: str) -> str:
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if choice is not None:
+            return did_you_mean(choice[1], re.findall(r"[^', ]+", choice[2]))
+        option = re.search(r"unrecognized arguments: (--[^ =]+)", message)
+        return "" if option is None else did_you_mean(option[1], _options_of(self))
+
+
+def _options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Return the long options of a parser and of its subcommands."""
+    found: set[str] = set()
+    for action in parser._actions:
+        found.update(each for each in action.option_strings if each.startswith("--"))
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                found |= _options_of(each)
+    return found
+
+
 def parser(command: str, description: str) -> argparse.ArgumentParser:
     """Return an argument parser with the options of all console tools."""
-    made = argparse.ArgumentParser(prog=f"tidelog {command}", description=description)
+    made = Parser(prog=f"tidelog {command}", description=description)
     _add_bootstrap(made, DEFAULT_BOOTSTRAP)
     return made
 
@@ -61,9 +104,9 @@ def run(command: str, action: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return 130
     except ModuleNotFoundError as error:
-        if error.name != "aiokafka":
+        if error.name not in ("aiokafka", "argcomplete"):
             raise
-        return _failed(command, "aiokafka is not installed; run: pip install 'tidelog[cli]'")
+        return _failed(command, f"{error.name} is not installed; run: pip install 'tidelog[cli]'")
     except (CommandError, OSError) as error:
         return _failed(command, error)
     return 0

@@ -10,13 +10,14 @@ formatted already or belongs to another node.
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
+from tidelog.cli import common
 from tidelog.cli.serve import add_settings_options, given_settings
 from tidelog.cli.streams import refuse, say
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from tidelog.config.broker import BrokerConfig
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = common.Parser(
         prog="tidelog format", description="Format the directories of one node of a cluster."
     )
     parser.add_argument(

@@ -17,6 +17,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from tidelog.cli import common
 from tidelog.cli.ending import Ending
 from tidelog.cli.streams import refuse
 
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = common.Parser(
         prog="tidelog serve", description="Run a broker until SIGTERM or Ctrl-C."
     )
     parser.add_argument("--host", help="address to listen on (127.0.0.1; 0.0.0.0 for all)")

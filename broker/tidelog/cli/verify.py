@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from typing import TYPE_CHECKING
 
 from tidelog.cli import common
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = common.Parser(
         prog="tidelog verify",
         description="Read all records back and check them: checksums, offsets, leader epochs and, "
         "in a directory, the indexes and what is missing. Changes nothing; exits with 1 if "
