@@ -10,6 +10,7 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.careless import run_careless
+from sim.cluster.faults import ClusterFault
 from sim.cluster.header_rot import has_header_rot
 from sim.cluster.remote_rot import has_remote_rot
 from sim.cluster.tier_habits import has_tier
@@ -109,6 +110,12 @@ def flushes_cut_short(seed: int) -> list[Fault]:
     return plan
 
 
+def _broker_replaced(_bug: str, seed: int) -> str | None:
+    """Another process with the id of a broker: chance seldom brings one."""
+    plan = [ClusterFault(1.5, "broker replaced", 2, 0, 0)]
+    return run_seed(seed, plan, brokers=BROKERS).failure
+
+
 def _tier(seed: int) -> None:
     name = f"tier-{seed}"
     simulate(name, lambda loop: live(loop, name, 1 + seed % 3, 6))
@@ -134,10 +141,13 @@ def _damaged_file(bug: str, _seed: int) -> str | None:
 
 LATE_WRITES = ("late-writes-are-given-up",)
 PLAN = ("recovery-point-before-fsync",)  # chance brings its faults together too seldom
+REPLACED = {"follow-the-image-of-another-life"}
+BY_CHANCE = CLUSTER_MUTANTS.keys() - transactions.MUTANTS.keys() - REPLACED
 GROUNDS = (
     Ground("one broker", MUTANTS.keys() - PLAN, _random(1)),
     Ground("flushes cut short", PLAN, _flushes_cut_short),
-    Ground("three brokers", CLUSTER_MUTANTS.keys() - transactions.MUTANTS, _random(BROKERS)),
+    Ground("three brokers", BY_CHANCE, _random(BROKERS)),
+    Ground("broker replaced", REPLACED, _broker_replaced),
     Ground("transactions", transactions.MUTANTS, _random(BROKERS), has_transactions),
     Ground("remote tier", TIER_MUTANTS, _random(BROKERS), has_tier),
     *(Ground(kind, bugs, _random(BROKERS), _has(kind)) for kind, bugs in work.BY_KIND.items()),
