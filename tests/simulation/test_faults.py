@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from itertools import pairwise
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from tidelog.simulation import KINDS, Simulation
 from tidelog.simulation.application import Plan, play
@@ -53,11 +56,86 @@ def test_each_kind_strikes_and_the_cluster_recovers() -> None:
         simulation.process("worker", asyncio.Event().wait)
         await simulation.calm()
 
-    verdict = play(app, Plan(1, 3, plan))
+    verdict = play(app, Plan(1, 3, plan, tiered=True))
     assert verdict.failure is None, verdict.details
     assert [verdict.struck[place].split()[0] for place in range(len(plan))] == [
-        *("kill", "power", "pause", "cut", "slow", "slow", "reset", "kill", "pause", "cut")
+        *("kill", "power", "pause", "cut", "slow", "slow", "reset", "kill", "pause", "cut"),
+        *("clock-skew:", "full-disk", "store-outage", "slow-store"),
     ]
+
+
+def test_some_kinds_strike_only_by_name() -> None:
+    assert {"clock-skew", "full-disk", "store-outage", "slow-store"}.isdisjoint(rates_of(True, 3))
+    assert set(rates_of(["full-disk", "kill"], 3)) == {"full-disk", "kill"}
+
+
+def test_a_broker_whose_disk_is_full_ends_and_comes_back() -> None:
+    plan = (Fault(1.0, "full-disk", 0.4, 3.0),)
+
+    async def app(simulation: Simulation) -> None:
+        sent = 0
+        async with AIOKafkaProducer(bootstrap_servers=simulation.bootstrap_servers) as producer:
+            for partition in [0, 1, 2] * 10:
+                await producer.send_and_wait("orders", b"order", partition=partition)
+                await asyncio.sleep(0.1)
+                sent += 1
+        assert sent == 30
+        await simulation.calm()
+
+    verdict = play(app, Plan(1, 3, plan))
+    assert verdict.failure is None, verdict.details
+    told = [f"{event.subject} {event.text}" for event in verdict.timeline]
+    since = told[told.index("broker-2.1 ends: given up") :]
+    assert [each for each in since if each.startswith("broker-2.") and each.endswith(" starts")]
+
+
+def test_a_skewed_broker_stamps_records_with_its_clock() -> None:
+    plan = (Fault(1.0, "clock-skew", 0.0, 5.0),)  # a pick of 0: 10 s behind
+    stamps: list[int] = []
+
+    async def app(simulation: Simulation) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=simulation.bootstrap_servers) as producer:
+            for _ in range(3):
+                sent = await producer.send_and_wait("orders", b"order", partition=0)
+                stamps.append(sent.timestamp)
+                await asyncio.sleep(3)
+        await simulation.calm()
+
+    settings = (("log.message.timestamp.type", "LogAppendTime"),)
+    verdict = play(app, Plan(1, 1, plan, settings))
+    assert verdict.failure is None, verdict.details
+    steps = [round((after - before) / 1000) for before, after in pairwise(stamps)]
+    assert steps == [-7, 13]
+
+
+def test_a_read_from_the_tier_waits_while_its_store_is_down() -> None:
+    async def app(simulation: Simulation) -> None:
+        servers = simulation.bootstrap_servers
+        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+            for number in range(3):
+                await producer.send_and_wait("orders", b"%d" % number, partition=0)
+                await asyncio.sleep(1.5)
+        await asyncio.sleep(6)
+        (log,) = (
+            each.partition.log
+            for each in simulation._world.machines.partitions()
+            if each.partition.topic_partition == ("orders", 0)
+        )
+        assert (log.log_start_offset, log.local_log_start_offset) == (0, 3)
+        began_s = time.monotonic()
+        async with AIOKafkaConsumer(
+            "orders", bootstrap_servers=servers, auto_offset_reset="earliest"
+        ) as consumer:
+            assert [(await consumer.getone()).value for _ in range(3)] == [b"0", b"1", b"2"]
+        took_s.append(time.monotonic() - began_s)
+
+    took_s: list[float] = []
+    for plan in (), (Fault(10.0, "store-outage", 0.0, 10.0),):
+        verdict = play(app, Plan(1, 1, plan, tiered=True))
+        assert verdict.failure is None, verdict.details
+    calm_s, outage_s = took_s
+    assert calm_s < 1
+    assert 5 < outage_s < 15
 
 
 def test_brokers_become_unavailable_one_after_the_other() -> None:

@@ -70,12 +70,32 @@ def test_what_a_new_process_cannot_import_is_refused() -> None:
         ({"brokers": 10}, "1 to 9 brokers"),
         ({"timeout_s": 0}, "timeout_s=0"),
         ({"faults": ["flood"]}, "'flood' is none of"),
+        ({"faults": ["kill", "slow-store"]}, "'slow-store' needs tiered=True"),
         ({"settings": {"no.such.key": 1}}, "no.such.key"),
     ],
 )
 def test_arguments_are_checked(options: dict[str, object], words: str) -> None:
     with pytest.raises((ValueError, TidelogError), match=words):
         options_of(**options)
+
+
+def test_faults_of_the_tier_are_found_shrunk_and_replayed() -> None:
+    faults = {"store-outage": 30, "clock-skew": 30}
+    options = options_of(seeds=3, brokers=1, tiered=True, faults=faults, fault_s=3)
+
+    async def app(simulation: Simulation) -> None:
+        def no_outage() -> None:
+            outages = 0 if simulation._world.store is None else simulation._world.store.outages
+            assert outages == 0, "the store is down"
+
+        simulation.invariant(no_outage)
+        await sends(simulation)
+        await simulation.calm()
+
+    with pytest.raises(SimulationFailedError, match="faults that show it: 1 of ") as found:
+        search(app, options, lambda *_: "")
+    assert "store-outage for" in str(found.value)
+    assert "a second run of the same seed differed" not in str(found.value)
 
 
 def test_settings_are_written_as_kafka_has_them() -> None:

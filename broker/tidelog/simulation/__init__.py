@@ -18,6 +18,7 @@ are killed, paused and cut off. A seed is a run, the same at each replay.
     sealing.py       time, chance and the outside world of the process, while a run lasts
     machines.py      the machines of a cluster, and views of the brokers on them
     machine.py       one broker's seams and its lives: start, stop, kill, power failure
+    shared_store.py  the remote tier: a directory that all brokers see
     loop.py          an asyncio loop with virtual time and a seeded order of what is ready
     network.py       in-memory transports: latency, torn deliveries, resets, slow readers, cuts
     disk.py          files that keep written and synced apart; deaths inside an operation

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.simulation.app_loop import AppLoop
 from tidelog.simulation.faults import Strikes
 from tidelog.simulation.machine import PORT, in_lane
-from tidelog.simulation.machines import Machines
+from tidelog.simulation.machines import Machines, replication_of
 from tidelog.simulation.processes import Process
 from tidelog.simulation.sealing import SimulationRefusedError, sealed
+from tidelog.simulation.shared_store import SharedStore, tier_settings
 from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 APPLICATION = "application"  # its host, beside those of its processes
 SETTINGS: Mapping[str, str] = {"auto.create.topics.enable": "true", "num.partitions": "3"}
 START_S_MAX = 60.0
+RESTART_S = 0.3
 STEPS_BETWEEN_COLLECTIONS = 200_000  # finalizers run at the same steps in each replay
 
 
@@ -53,6 +55,7 @@ class Plan(NamedTuple):
     faults: tuple[Fault, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     timeout_s: float = 300.0
+    tiered: bool = False
 
 
 class Verdict(NamedTuple):
@@ -113,8 +116,12 @@ class World:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.loop = AppLoop(plan.seed)  # type: ignore[abstract]  # no ABC when it runs
-        settings = {**SETTINGS, **dict(plan.settings)}
+        tier = tier_settings(*replication_of(plan.brokers)) if plan.tiered else {}
+        settings = {**SETTINGS, **tier, **dict(plan.settings)}
         self.machines = Machines(self.loop, plan.seed, plan.brokers, settings)
+        self.store = SharedStore(plan.seed) if plan.tiered else None
+        for machine in self.machines:
+            machine.store = self.store
         self.network = self.loop.network = self.machines.network
         self.loop.hosts = {machine.host for machine in self.machines}
         self.processes: list[Process] = []
@@ -123,6 +130,7 @@ class World:
         self.strikes = Strikes(self, plan.faults)
         self._failure: BaseException | None = None
         self._is_down: set[str] = set()  # hosts that a fault keeps down
+        self._may_end: set[str] = set()  # hosts on which a fault may end the broker
         self._tasks: list[asyncio.Task[Any]] = []
         self._image: ClusterImage | None = None
         self._collect_at = STEPS_BETWEEN_COLLECTIONS
@@ -153,6 +161,15 @@ class World:
         """Start a broker that a fault took down."""
         self._is_down.discard(machine.host)
         self._spawn(self._live(machine))
+
+    @contextlib.contextmanager
+    def may_end(self, machine: Machine) -> Iterator[None]:
+        """A broker may end by itself because of a fault, and is started again."""
+        self._may_end.add(machine.host)
+        try:
+            yield
+        finally:
+            self._may_end.discard(machine.host)
 
     async def is_whole_within(self, seconds: float) -> bool:
         """Wait until all brokers run with all replicas in sync; False if that takes longer."""
@@ -196,10 +213,14 @@ class World:
         return task
 
     async def _live(self, machine: Machine) -> None:
-        """One life of a broker. If it ends by itself, the simulation is broken."""
-        await machine.start()
-        if machine.is_ready:
-            await machine.ended()
+        """A broker until a fault takes it down. If it ends by itself, the simulation is broken."""
+        while True:
+            await machine.start()
+            if machine.is_ready:
+                await machine.ended()
+            if machine.host not in self._may_end or machine.host in self._is_down:
+                break
+            await asyncio.sleep(RESTART_S)
         if machine.host not in self._is_down:
             raise SimulationBrokenError(f"{machine.host} ended: {machine.deaths[-1][1]}")
 

@@ -27,11 +27,15 @@ WHOLE_S_MAX = 20.0  # a fault waits so long for the one before
 
 
 class Kind(NamedTuple):
-    """A kind of fault: its length in seconds, and strikes a virtual minute by default."""
+    """A kind of fault: its length in seconds, and strikes a virtual minute by default.
+
+    One that is not `usual` strikes only if it is asked for by its name.
+    """
 
     for_s: tuple[float, float]
     per_minute: float
     text: str
+    usual: bool = True
 
 
 KINDS: Mapping[str, Kind] = {
@@ -45,7 +49,16 @@ KINDS: Mapping[str, Kind] = {
     "kill-process": Kind((0.05, 3.0), 6, "a process of the application is killed and restarted"),
     "pause-process": Kind((0.1, 8.0), 4, "a process of the application stands still"),
     "cut-process": Kind((0.2, 6.0), 3, "a process of the application cannot reach the brokers"),
+    "clock-skew": Kind((0.5, 8.0), 4, "a broker's wall clock is up to 10 s ahead or behind", False),
+    "full-disk": Kind(
+        (0.5, 4.0), 3, "a broker's disk is full: it stops until there is room", False
+    ),
+    "store-outage": Kind((0.5, 6.0), 4, "the remote tier's store is down (`tiered=True`)", False),
+    "slow-store": Kind((0.5, 6.0), 4, "the remote tier's store is slow (`tiered=True`)", False),
 }
+OF_THE_TIER = frozenset({"store-outage", "slow-store"})
+SKEW_MS_MAX = 10_000
+SLOW_STORE_S = (0.2, 3.0)
 _NOT_ALONE = frozenset({"power"})  # a lone broker may lose what it acknowledged
 Rates = bool | dict[str, float] | list[str] | tuple[str, ...]
 
@@ -60,13 +73,14 @@ class Fault(NamedTuple):
 
 
 def rates_of(faults: Rates, brokers: int) -> dict[str, float]:
-    """Strikes a virtual minute of each kind. True: all kinds; a list: these kinds."""
+    """Strikes a virtual minute of each kind. True: the usual kinds; a list: these kinds."""
     if faults is False:
         return {}
     if isinstance(faults, dict):
         chosen = dict(faults)
     else:
-        kinds: Iterable[str] = KINDS if faults is True else faults
+        usual = [kind for kind, one in KINDS.items() if one.usual]
+        kinds: Iterable[str] = usual if faults is True else faults
         chosen = {kind: KINDS[kind].per_minute if kind in KINDS else 0.0 for kind in kinds}
         if brokers == 1 and faults is True:
             chosen = {kind: rate for kind, rate in chosen.items() if kind not in _NOT_ALONE}
@@ -108,6 +122,10 @@ class Strikes:
             "kill-process": self._kill_process,
             "pause-process": self._pause_process,
             "cut-process": self._cut_process,
+            "clock-skew": self._skew_clock,
+            "full-disk": self._fill_disk,
+            "store-outage": self._stop_store,
+            "slow-store": self._slow_store,
         }
 
     async def run(self) -> None:
@@ -121,7 +139,7 @@ class Strikes:
             await strike
 
     async def _strike(self, number: int, fault: Fault) -> None:
-        if fault.kind in {"kill", "power", "pause", "cut"}:
+        if fault.kind in {"kill", "power", "pause", "cut", "full-disk"}:
             async with self._one_broker:
                 if await self._world.is_whole_within(WHOLE_S_MAX):
                     self.done[number] = await self._by_kind[fault.kind](fault)
@@ -192,6 +210,45 @@ class Strikes:
         machine.disk_delay_s = SLOW_DISK_S
         await asyncio.sleep(fault.for_s)
         machine.disk_delay_s = CALM_DISK_S
+        return text
+
+    async def _skew_clock(self, fault: Fault) -> str:
+        machine = self._machine(fault)
+        skew_ms = int((fault.pick * 997 % 1 * 2 - 1) * SKEW_MS_MAX)
+        text = self._tell(
+            f"clock-skew: {machine.host} is {skew_ms / 1000:+.1f} s off for {fault.for_s:.2f} s"
+        )
+        machine.clock.skew_ms += skew_ms
+        await asyncio.sleep(fault.for_s)
+        machine.clock.skew_ms -= skew_ms
+        return text
+
+    async def _fill_disk(self, fault: Fault) -> str:
+        """A broker that meets this ends, as one whose log directory has failed; it is started when
+        there is room again."""
+        machine = self._machine(fault)
+        text = self._tell(f"full-disk of {machine.host} for {fault.for_s:.2f} s")
+        with self._world.may_end(machine):
+            machine.disk.capacity_bytes = machine.disk.used_bytes()
+            await asyncio.sleep(fault.for_s)
+            machine.disk.capacity_bytes = None
+            await self._world.is_whole_within(WHOLE_S_MAX)
+        return text
+
+    async def _stop_store(self, fault: Fault) -> str:
+        store = self._world.store
+        assert store is not None, "the plan was checked"
+        text = self._tell(f"store-outage for {fault.for_s:.2f} s")
+        store.outages += 1
+        await asyncio.sleep(fault.for_s)
+        store.outages -= 1
+        return text
+
+    async def _slow_store(self, fault: Fault) -> str:
+        text = self._tell(f"slow-store for {fault.for_s:.2f} s")
+        self._world.machines.store_delay_s = SLOW_STORE_S
+        await asyncio.sleep(fault.for_s)
+        self._world.machines.store_delay_s = None
         return text
 
     async def _reset(self, fault: Fault) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tidelog.simulation.loop import SimLoop
     from tidelog.simulation.network import SimNetwork
+    from tidelog.simulation.shared_store import SharedStore
     from tidelog_storage.seams import FileSystem
 
 HOST = "broker"
@@ -272,6 +273,7 @@ class Machine:
         self.disk_delay_s = CALM_DISK_S
         self.is_on_thread = False  # what runs now is an executor's
         self.store_delay_s: Callable[[], float] = lambda: 0.0  # more, for a remote store
+        self.store: SharedStore | None = None  # a directory that all machines see
         self.before_death: Callable[[str], None] = lambda _how: None
         self.deaths: list[tuple[int, str]] = []  # (life, how)
         self._delays = random.Random(f"{seed}:delays")
@@ -303,7 +305,9 @@ class Machine:
         self.disk.unwinding = False
         self._is_stopping = False
         self._ended = self.loop.create_future()
-        files = self.disk.files()
+        files: FileSystem = self.disk.files()
+        if self.store is not None:
+            files = self.store.beside(files)
         runtime = Runtime(
             clock=self.clock,
             work=SimTimeline(self.clock, self.loop),

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tidelog.config.broker import BrokerConfig
 from tidelog.simulation.application import Plan, Simulation, SimulationBrokenError, Verdict, play
-from tidelog.simulation.faults import draw_plan, rates_of
+from tidelog.simulation.faults import OF_THE_TIER, draw_plan, rates_of
 from tidelog.simulation.shrinking import shrink
 from tidelog.simulation.timeline import lines
 from tidelog_storage.base_error import TidelogError
@@ -66,6 +66,7 @@ class Options(NamedTuple):
     settings: tuple[tuple[str, str], ...] = ()
     timeout_s: float = 300.0
     only_faults: tuple[int, ...] | None = None
+    tiered: bool = False
 
 
 class Searched(NamedTuple):
@@ -91,6 +92,7 @@ def options_of(
     settings: Mapping[str, object] | None = None,
     timeout_s: float = 300.0,
     only_faults: Iterable[int] | None = None,
+    tiered: bool = False,
 ) -> Options:
     """Check the arguments of `run`."""
     chosen = tuple(range(1, seeds + 1)) if isinstance(seeds, int) else tuple(seeds)
@@ -100,13 +102,16 @@ def options_of(
         raise ValueError(f"brokers={brokers!r}: a simulation has 1 to {BROKERS_MAX} brokers")
     if fault_s < 0 or timeout_s <= 0:
         raise ValueError(f"fault_s={fault_s!r}, timeout_s={timeout_s!r}: these are seconds")
-    rates_of(faults, brokers)
+    needs_tier = sorted(OF_THE_TIER & rates_of(faults, brokers).keys())
+    if needs_tier and not tiered:
+        raise ValueError(f"faults: {needs_tier[0]!r} needs tiered=True")
     kept = None if only_faults is None else tuple(only_faults)
     words = {name: _setting(value) for name, value in (settings or {}).items()}
     BrokerConfig.from_properties(
         {"node.id": "1", **words}
     )  # refuses what is unknown or out of range
-    return Options(chosen, brokers, faults, fault_s, tuple(words.items()), timeout_s, kept)
+    given = tuple(words.items())
+    return Options(chosen, brokers, faults, fault_s, given, timeout_s, kept, tiered)
 
 
 def _setting(value: object) -> str:
@@ -118,9 +123,10 @@ def run(app: App, **options: Any) -> Searched:
 
     - `seeds=50`: how many, or which;
     - `brokers=3`;
-    - `faults=True`: all kinds; False for none; a list of kinds; or kinds and their strikes a
+    - `faults=True`: the usual kinds; False for none; a list of kinds; or kinds and their strikes a
       virtual minute (`tidelog.simulation.KINDS`);
     - `fault_s=20`: faults strike in the first so many virtual seconds of the application;
+    - `tiered=False`: whether all topics of the application have a remote tier;
     - `settings={}`: of the brokers, by Kafka's names;
     - `timeout_s=300`: virtual seconds after which an application that has not returned has failed;
     - `only_faults=None`: of each seed's faults those at these places alone, as a report names them.
@@ -195,7 +201,7 @@ def plan_of(seed: int, options: Options) -> Plan:
     kept = options.only_faults
     if kept is not None:
         drawn = tuple(fault for place, fault in enumerate(drawn) if place in kept)
-    return Plan(seed, options.brokers, drawn, options.settings, options.timeout_s)
+    return Plan(seed, options.brokers, drawn, options.settings, options.timeout_s, options.tiered)
 
 
 # -- forks -----------------------------------------------------------------------------------------
