@@ -126,9 +126,15 @@ class Membership:
         if self._quorum is not None and self._quorum.has_started:
             self._quorum.resign()
 
-    def truncate_follower(self, partition: Partition, offset: int) -> bool:
-        """Truncate the log of a followed partition; whether it is fetched now."""
-        return self._fetchers is not None and self._fetchers.truncate(partition, offset)
+    def truncate_follower(self, partition: Partition, offset: int, *, stops: bool) -> bool:
+        """Truncate the log of a followed partition, as `FetcherManager.truncate` does; whether it
+        is fetched now."""
+        fetchers = self._fetchers
+        return fetchers is not None and fetchers.truncate(partition, offset, stops=stops)
+
+    async def elect_behind(self, topic: str, partition: int, node_id: int) -> None:
+        """Elect a replica as `Controller.elect_behind` does, if this is the active controller."""
+        await self._parts.controller.elect_behind(topic, partition, node_id)
 
     @property
     def dispatcher(self) -> Dispatcher:

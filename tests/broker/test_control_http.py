@@ -20,6 +20,8 @@ from tidelog.control.brokers import Brokers, BrokerState
 from tidelog.control.errors import ControlError
 from tidelog.control.http import BODY_BYTES_MAX, Address, HttpDoor
 from tidelog.control.http_client import HttpControl
+from tidelog.control.losing import Lost
+from tidelog.control.making import Made
 from tidelog.control.openapi import document, path_of
 from tidelog.control.table import CALLS, find
 from tidelog.control.values import from_json, to_json
@@ -281,6 +283,33 @@ def test_serve_names_the_door_and_takes_calls(serve: Serve) -> None:
     assert send(f"{url}/v1/health").status == 503
     assert send(f"{url}/v1/brokers/start", {"broker": 1}).body["bootstrap_servers"] == servers
     assert served.end(signal.SIGTERM) == (0, "", "")
+
+
+def test_rare_logs_are_made_over_http_by_isolated_brokers(serve: Serve) -> None:
+    served = serve("--port", "0", "--brokers", "3", "--isolated", "--control", "127.0.0.1:0")
+    control = HttpControl(served.bootstrap.partition(" control=")[2])
+    topics = control.topics
+    topics.create("t")
+    assert topics.make_gap("t", count=2) == Made(0, 1)
+    assert topics.make_aborted("t", values=["x", "y"]) == Made(2, 4)
+    assert topics.make_control_batch("t") == Made(5, 5)
+    assert topics.make_tombstones("t", ["a", "b"]) == Made(6, 7)
+    state = control.wait_for(
+        lambda state: [log.high_watermark for log in state.partition("t").logs] == [8] * 3
+    )
+    first, second, third = state.partition("t").replicas
+    assert topics.truncate("t", 0, second, 7) == 6
+    control.wait_for(lambda state: state.partition("t").log(second).high_watermark == 8)
+    assert topics.lose("t", offset=5, broker=third) == Lost(third, 5)
+    control.wait_for(
+        lambda state: [log.log_end_offset for log in state.partition("t").logs] == [5] * 3
+    )
+    topics.elect("t", 0)
+    assert control.state().partition("t").leader == first
+    topics.elect("t", 0, unclean=True)  # not needed: it has a leader
+    code, _, log = served.end(signal.SIGTERM)
+    assert code == 0
+    assert "t-0: truncating from 8 to 5, high watermark 8" in log
 
 
 def test_the_same_errors_as_in_python(serve: Serve) -> None:

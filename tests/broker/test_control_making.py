@@ -8,6 +8,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 import tidelog
 from support.clusters import run
 from tidelog.control.errors import ControlError
+from tidelog.control.losing import Lost
 from tidelog.control.making import Made
 
 
@@ -73,6 +74,45 @@ def test_a_truncated_follower_fetches_again_what_it_lost() -> None:
             await cluster.wait_for(
                 lambda state: state.partition("t").log(follower).high_watermark == 6
             )
+
+    run(test)
+
+
+def test_a_follower_that_lacks_records_leads_and_the_others_lose_them() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3) as cluster:
+            await cluster.create_topic("t")
+            for _ in range(3):
+                await cluster.topics.make_tombstones("t", ["a", "b"])
+            before = await cluster.wait_for(
+                lambda state: [log.high_watermark for log in state.partition("t").logs] == [6] * 3
+            )
+            leader = before.partition("t").leader
+            chosen = 1 + leader % 3
+            with pytest.raises(ControlError, match=f"broker {leader} does not follow t-0"):
+                await cluster.topics.lose("t", offset=3, broker=leader)
+            with pytest.raises(ControlError, match="offset: t-0 is at 0 to 6 there"):
+                await cluster.topics.lose("t", offset=7)
+            assert await cluster.topics.lose("t", offset=3, broker=chosen) == Lost(chosen, 2)
+            await cluster.topics.make_tombstones("t", ["c"])
+            after = await cluster.wait_for(
+                lambda state: [log.high_watermark for log in state.partition("t").logs] == [3] * 3
+            )
+            partition = after.partition("t")
+            assert (partition.leader, set(partition.isr)) == (chosen, {1, 2, 3})
+            assert partition.leader_epoch > before.partition("t").leader_epoch
+            ends = [[epoch.start_offset for epoch in log.epochs] for log in partition.logs]
+            assert ends == [[0, 2]] * 3, "no log keeps what the new leader lacked"
+
+    run(test)
+
+
+def test_a_partition_without_a_follower_loses_nothing() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster() as cluster:
+            await cluster.create_topic("t")
+            with pytest.raises(ControlError, match="partition: t-0 has no other replica"):
+                await cluster.topics.lose("t", offset=0)
 
     run(test)
 

@@ -11,6 +11,7 @@ from tidelog.cluster.controller.decisions import RefusedError
 from tidelog.cluster.controller.elections import (
     PREFERRED,
     UNCLEAN,
+    elect_behind,
     elect_leaders,
     elect_unclean,
     prefer_leaders,
@@ -87,6 +88,24 @@ def test_unclean() -> None:
     assert answers[0][1][2][2] == "Eligible topic partition leaders are not available."
     assert state(after, 0) == (2, 6, (2,), 8)
     assert after.topics["t"].partitions[0].leader_recovery_state == 1
+
+
+def test_a_replica_is_elected_as_if_it_were_the_only_one() -> None:
+    image = image_of(partition(), partition(leader=2), partition(isr=(1, 2)), brokers=FENCED)
+    after = apply(image, elect_behind(image, CONFIG, ("t", 0), 2))
+    assert state(after, 0) == (2, 6, (2,), 8)
+    assert after.topics["t"].partitions[0].leader_recovery_state == 1
+    assert elect_behind(image, CONFIG, ("t", 1), 2) == [], "it leads already"
+    assert state(apply(image, elect_behind(image, CONFIG, ("t", 2), 3)), 2)[0] == 3
+    for of, node_id, code in (
+        (("t", 1), 1, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),  # fenced
+        (("t", 0), 7, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
+        (("t", 9), 2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (("x", 0), 2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            elect_behind(image, CONFIG, of, node_id)
+        assert refused.value.code is code
 
 
 def test_no_such_type() -> None:

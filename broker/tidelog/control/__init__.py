@@ -8,7 +8,8 @@ broker.py   what the calls on one broker act on
 brokers.py  calls: describe, stop, kill, start and add brokers
 topics.py   calls: create and delete topics
 actions.py  calls: do periodic work of logs and of the remote tier now
-making.py   calls: make gaps, control batches, aborted transactions, tombstones; truncate followers
+making.py   calls: make gaps, control batches, aborted transactions, tombstones
+losing.py   calls: truncate a follower; let one lead that lacks the newest records
 partitions.py  calls: delete records, elect a leader, move replicas
 coordinators.py  calls: move the controller and coordinators, expire members and producer ids
 logs.py     calls: levels of what brokers log

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.clock import Clocks
     from tidelog.control.last_requests import LastRequests, RequestState
+    from tidelog.control.losing import Lost
     from tidelog.control.making import Made
 
 __all__ = ["Ask", "Clock", "Groups", "Logs", "Tier", "Topics", "Transactions"]
@@ -197,6 +198,20 @@ class Topics:
         asked = {"topic": topic, "partition": partition, "broker": broker, "offset": offset}
         end: int = (self._ask("topics.truncate", asked)).offset
         return end
+
+
+    def lose(
+        self, topic: str, partition: int = 0, *, offset: int, broker: int | None = None
+    ) -> Lost:
+        """Lose the records from an offset on, committed or not, as an unclean election does.
+
+        A follower, by default any, is truncated to the offset, or to the start of the batch that
+        has it, and leads in a new epoch; the others truncate their logs and follow it. Returns
+        when all replicas that run are in sync.
+        """
+        asked = {"topic": topic, "partition": partition, "offset": offset, "broker": broker}
+        lost: Lost = self._ask("topics.lose", asked)
+        return lost
 
 
 class Groups:

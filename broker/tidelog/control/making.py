@@ -1,5 +1,5 @@
 """The calls that make what is rare in logs: gaps, control batches, aborted transactions,
-tombstones, and followers that lost their last records.
+tombstones.
 
 The leader of the partition appends, as for a client, and its followers replicate. A call returns
 when the records are committed.
@@ -70,28 +70,11 @@ class Tombstones:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The log of a follower, and the offset at which it shall end."""
-
-    topic: str
-    partition: int
-    broker: int
-    offset: int
-
-
-@dataclass(frozen=True)
 class Made:
     """The first and the last offset that a call has filled."""
 
     first_offset: int
     last_offset: int
-
-
-@dataclass(frozen=True)
-class End:
-    """The offset at which a log ends now."""
-
-    offset: int
 
 
 # -- the cluster -----------------------------------------------------------------------------------
@@ -130,14 +113,6 @@ async def _by_leader(control: ClusterControl, call: str, args: Any) -> Made:
         raise ControlError(text, field="partition", status=REFUSED)
     made: Made = await control.node(where.leader).ask(call, asdict(args))
     return made
-
-
-async def _truncate(control: ClusterControl, args: Cut) -> End:
-    """Truncate the log of a follower to an offset, or to the start of the batch that has it; it
-    fetches the rest again. Return where it ended."""
-    await placed(control, args.topic, args.partition)
-    end: End = await control.node(args.broker).ask("broker.truncate", asdict(args))
-    return end
 
 
 # -- a broker --------------------------------------------------------------------------------------
@@ -208,24 +183,6 @@ async def _make_tombstones_here(control: BrokerControl, args: Tombstones) -> Mad
     return await _append(control, replica, [batch])
 
 
-def _truncate_here(control: BrokerControl, args: Cut) -> End:
-    """Truncate the log of a partition that this broker follows."""
-    server = control.server
-    replica = server.replicas.partition(args.topic, args.partition)
-    name = f"{args.topic}-{args.partition}"
-    if isinstance(replica, ErrorCode) or replica.is_leader:
-        text = f"broker {args.broker} does not follow {name}"
-        raise ControlError(text, field="broker", status=REFUSED)
-    log = replica.log
-    if not log.local_log_start_offset <= args.offset <= log.log_end_offset:
-        text = f"{name} is at {log.local_log_start_offset} to {log.log_end_offset} there"
-        raise ControlError(text, field="offset", status=REFUSED)
-    if not server.membership.truncate_follower(replica, args.offset):
-        text = f"{name} is not fetched by broker {args.broker} now; it has no leader"
-        raise ControlError(text, field="broker", status=REFUSED)
-    return End(log.log_end_offset)
-
-
 def _led(control: BrokerControl, topic: str, partition: int) -> Partition:
     replica = control.server.replicas.partition(topic, partition)
     if isinstance(replica, ErrorCode) or not replica.is_leader:
@@ -292,10 +249,8 @@ CALLS = (
     Call("topics.make_control_batch", "cluster", Marker, Made, _make_marker),
     Call("topics.make_aborted", "cluster", Aborted, Made, _make_aborted),
     Call("topics.make_tombstones", "cluster", Tombstones, Made, _make_tombstones),
-    Call("topics.truncate", "cluster", Cut, End, _truncate),
     Call("broker.make_gap", "broker", Gap, Made, _make_gap_here),
     Call("broker.make_control_batch", "broker", Marker, Made, _make_marker_here),
     Call("broker.make_aborted", "broker", Aborted, Made, _make_aborted_here),
     Call("broker.make_tombstones", "broker", Tombstones, Made, _make_tombstones_here),
-    Call("broker.truncate", "broker", Cut, End, _truncate_here),
 )

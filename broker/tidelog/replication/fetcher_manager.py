@@ -132,9 +132,9 @@ class FetcherManager:
         fetcher_id = number % self._config.num_replica_fetchers
         return _Source(state.leader, leader.epoch, leader.host, leader.port, fetcher_id)
 
-    def truncate(self, partition: Partition, offset: int) -> bool:
-        """Truncate the log of a followed partition, and fetch the rest again; whether it is
-        fetched now."""
+    def truncate(self, partition: Partition, offset: int, *, stops: bool = False) -> bool:
+        """Truncate the log of a followed partition, and fetch the rest again, unless it `stops`
+        until it has another leader epoch; whether it is fetched now."""
         key = (partition.topic_id, partition.topic_partition.partition)
         source = self._sources.get(key)
         if source is None:
@@ -144,7 +144,10 @@ class FetcherManager:
         if state is None or state.state is not State.FETCHING:
             return False
         fetcher.cut(state, offset)
-        fetcher.fetch_soon(state)
+        if stops:
+            fetcher.fail(state, "a tester lets it lead with what it has", fatal=True)
+        else:
+            fetcher.fetch_soon(state)
         return True
 
     # ---- fetchers -----------------------------------------------------------------------------

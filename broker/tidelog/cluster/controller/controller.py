@@ -222,6 +222,14 @@ class Controller:
         await self._log.commit(records)
         return response
 
+    async def elect_behind(self, topic: str, partition: int, node_id: int) -> None:
+        """Elect a replica as if no other ran, for tests; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller.elections import elect_behind
+
+        self._lead(self._now())
+        records = elect_behind(self._log.latest, self._config, (topic, partition), node_id)
+        await self._log.commit(records)
+
     async def alter_reassignments(
         self, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:

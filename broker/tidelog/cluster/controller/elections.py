@@ -14,7 +14,8 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster_admin import ElectLeadersResponse
 
 if TYPE_CHECKING:
-    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.cluster.controller.changes import PartitionDraft
+    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.config.broker import BrokerConfig
     from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
     from tidelog_protocol.schema import Message
@@ -69,7 +70,25 @@ def elect_leaders(
     return changes.records, ElectLeadersResponse(replica_election_results=results)
 
 
-def _elect(changes: Changes, name: str, index: int, election_type: int) -> None:
+def elect_behind(
+    image: ClusterImage, config: BrokerConfig, of: tuple[str, int], node_id: int
+) -> list[Message]:
+    """Decide an unclean election of a replica as if it were the only one that runs."""
+    changes = Changes(image, config, heard=(node_id,))
+    topic, partition = _find(changes, *of)
+    if partition.leader == node_id:
+        return []
+    if node_id not in partition.replicas or not changes.may_lead(partition, node_id):
+        raise _refused(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+
+    def leave(draft: PartitionDraft) -> None:
+        draft.isr = []
+
+    changes.change(topic, partition, leave, election=Election.UNCLEAN)
+    return changes.records
+
+
+def _find(changes: Changes, name: str, index: int) -> tuple[TopicImage, PartitionImage]:
     topic = changes.image.topics.get(name)
     if topic is None:
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
@@ -78,6 +97,11 @@ def _elect(changes: Changes, name: str, index: int, election_type: int) -> None:
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
         )
+    return topic, partition
+
+
+def _elect(changes: Changes, name: str, index: int, election_type: int) -> None:
+    topic, partition = _find(changes, name, index)
     is_preferred = election_type == PREFERRED
     settled = (
         partition.leader == partition.replicas[0] if is_preferred else partition.leader != NO_LEADER
