@@ -110,6 +110,19 @@ def test_a_cluster_that_starts_again_has_its_ports_unless_one_is_taken(brokers: 
     run(test)
 
 
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_a_process_that_starts_again_has_its_ports_unless_one_is_taken(brokers: int) -> None:
+    cluster = tidelog.run(brokers=brokers)
+    with cluster:
+        servers = cluster.bootstrap_servers
+    with cluster:
+        assert cluster.bootstrap_servers == servers
+        assert [broker.bootstrap_server for broker in cluster.brokers] == servers.split(",")
+    host, _, port = servers.split(",")[0].rpartition(":")
+    with socket.create_server((host, int(port))), cluster:
+        assert port not in cluster.bootstrap_servers
+
+
 def test_ports_are_not_looked_for_on_a_host_that_is_not_here() -> None:
     async def test() -> None:
         with pytest.raises(StartError, match=r"assign requested address|could not bind"):

@@ -199,9 +199,13 @@ class Topics:
         end: int = (self._ask("topics.truncate", asked)).offset
         return end
 
-
     def lose(
-        self, topic: str, partition: int = 0, *, offset: int, broker: int | None = None
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        offset: int,
+        broker: int | None = None,
     ) -> Lost:
         """Lose the records from an offset on, committed or not, as an unclean election does.
 

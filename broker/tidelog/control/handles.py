@@ -200,7 +200,12 @@ class Topics:
         return end
 
     async def lose(
-        self, topic: str, partition: int = 0, *, offset: int, broker: int | None = None
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        offset: int,
+        broker: int | None = None,
     ) -> Lost:
         """Lose the records from an offset on, committed or not, as an unclean election does.
 

@@ -115,7 +115,8 @@ class RunningCluster(ClusterCalls):
     ) -> None:
         host, port = address
         self._arguments = ["--until-stdin-ends"]
-        self._free_ports = "0"  # the chosen ports, kept until the cluster's data is gone
+        self._free_ports = "0"  # the chosen ports: the next start takes them again
+        self._was_stopped = False
         self._has_free_port = not port and "listeners" not in (settings or {})
         if port is not None and not self._has_free_port:
             self._arguments += ["--port", str(port)]
@@ -168,7 +169,6 @@ class RunningCluster(ClusterCalls):
     def _forget(self) -> None:
         """Remove everything of this cluster except data that the user keeps."""
         self._close_log()
-        self._free_ports = "0"
         if self._temporary is not None:
             import shutil
 
@@ -181,15 +181,31 @@ class RunningCluster(ClusterCalls):
             self._errors = None
 
     def start(self) -> Self:
-        """Start the brokers and wait until they answer; ClusterError says why they do not."""
+        """Start the brokers and wait until they answer; ClusterError says why they do not.
+
+        It takes the ports of the last start. After `stop` others may have taken them: then it takes
+        other free ones.
+        """
+        if self._process is not None:
+            raise ClusterError("the cluster is already running")
+        may_move = self._was_stopped and self._free_ports != "0"
+        self._was_stopped = False
+        try:
+            self._launch()
+        except ClusterError as error:
+            if not may_move or "cannot listen" not in str(error):
+                raise
+            self._free_ports = "0"
+            self._launch()
+        return self
+
+    def _launch(self) -> None:
         import subprocess
         import sys
         import tempfile
 
         from tidelog.embedded.pipe import Pipe
 
-        if self._process is not None:
-            raise ClusterError("the cluster is already running")
         arguments = self._arguments
         if self._has_free_port:
             arguments = [*arguments, "--port", self._free_ports]
@@ -216,7 +232,6 @@ class RunningCluster(ClusterCalls):
             raise
         servers = self._bootstrap_servers.split(",")
         self._free_ports = ",".join(server.rpartition(":")[2] for server in servers)
-        return self
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], pipe: Pipe) -> str:
         try:
@@ -268,7 +283,7 @@ class RunningCluster(ClusterCalls):
 
     def stop(self) -> None:
         """Stop all brokers cleanly; ClusterError if one had already ended or had to be killed."""
-        process = self._process
+        process, self._was_stopped = self._process, True
         if process is None:
             self._forget()
             return
