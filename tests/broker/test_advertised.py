@@ -9,10 +9,10 @@ import pytest
 import tidelog
 from support.wire_client import WireClient
 from tidelog.config.vocabulary import ConfigError
-from tidelog.embedded.cluster_settings import advertised_beside_inner
+from tidelog.embedded.cluster_settings import advertised_at, advertised_beside_inner
 from tidelog_protocol.messages.cluster import MetadataRequest
 
-THREE = {"listeners": "PLAINTEXT://:1", "controller.quorum.voters": "1@h:1,2@h:2,3@h:3"}
+THREE = {"listeners": "PLAINTEXT://:1"}
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ THREE = {"listeners": "PLAINTEXT://:1", "controller.quorum.voters": "1@h:1,2@h:2
     ],
 )
 def test_each_broker_has_an_address(advertised: str, expected: str) -> None:
-    properties = advertised_beside_inner(THREE, advertised, 1, "127.0.0.1:5")
+    properties = advertised_beside_inner(THREE, advertised_at(advertised, 1, 3), "127.0.0.1:5")
     assert properties["listeners"] == "PLAINTEXT://:1,BROKER://127.0.0.1:5"
     assert properties["advertised.listeners"] == f"{expected},BROKER://127.0.0.1:5"
 
@@ -39,7 +39,25 @@ def test_each_broker_has_an_address(advertised: str, expected: str) -> None:
 )
 def test_a_bad_address_is_refused(advertised: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        advertised_beside_inner(THREE, advertised, 1, "127.0.0.1:5")
+        advertised_at(advertised, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("cluster_s", "own", "reason"),
+    [
+        ("PLAINTEXT://a:1,PLAINTEXT://b:2", None, "has no address for one more broker"),
+        (None, "PLAINTEXT://a:1", "must be that of the whole cluster"),
+    ],
+)
+def test_one_more_broker_is_mapped_as_the_others_are(
+    cluster_s: str | None, own: str | None, reason: str
+) -> None:
+    async def test() -> None:
+        async with tidelog.Cluster({"advertised.listeners": cluster_s}, brokers=2) as cluster:
+            with pytest.raises(tidelog.ClusterError, match=reason):
+                await cluster.add_broker({"advertised.listeners": own})
+
+    asyncio.run(test())
 
 
 @pytest.mark.parametrize("isolated", [False, True])
@@ -58,7 +76,12 @@ def test_brokers_that_clients_reach_elsewhere_replicate(isolated: bool) -> None:
                 ("localhost", 1),
                 ("localhost", 2),
             ]
-            with pytest.raises(tidelog.ClusterError, match=r"advertised\.listeners has no address"):
-                await cluster.add_broker()
+            await cluster.add_broker()
+            asked = {"advertised_listeners": "PLAINTEXT://elsewhere:7"}
+            await cluster.ask("brokers.add", asked)
+            servers = "localhost:1,localhost:2,localhost:3,elsewhere:7"
+            assert cluster.bootstrap_servers == servers
+            await cluster.create_topic("t", replication_factor=4)
+            await cluster.wait_for(lambda state: len(state.partition("t").isr) == 4)
 
     asyncio.run(test())

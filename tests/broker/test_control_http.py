@@ -214,7 +214,8 @@ def test_the_document_has_every_call() -> None:
     schemas = made["components"]["schemas"]
     assert schemas["brokers.OneBroker"]["required"] == ["broker"]
     assert schemas["brokers.AddBroker"]["properties"] == {
-        "rack": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
+        name: {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
+        for name in ("rack", "advertised_listeners")
     }
 
     def use(url: str) -> None:

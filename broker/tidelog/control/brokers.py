@@ -59,9 +59,10 @@ class OneBroker:
 
 @dataclass(frozen=True)
 class AddBroker:
-    """A broker to add, and its rack."""
+    """A broker to add, its rack, and where clients reach it if the cluster's ports are mapped."""
 
     rack: str | None = None
+    advertised_listeners: str | None = None
 
 
 def _describe(control: BrokerControl, _: Nothing) -> Running:
@@ -169,7 +170,8 @@ async def _thaw(control: ClusterControl, args: OneBroker) -> Brokers:
 async def _add(control: ClusterControl, args: AddBroker) -> Brokers:
     """Start one more broker, the last of the result. It is no voter of the metadata quorum."""
     async with control.one_at_a_time:
-        await control.cluster.add_broker(rack=args.rack)
+        settings = {"advertised.listeners": args.advertised_listeners}
+        await control.cluster.add_broker(settings, rack=args.rack)
     return await _describe_all(control, Nothing())
 
 

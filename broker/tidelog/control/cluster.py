@@ -98,7 +98,9 @@ class ControlledCluster(Protocol):
         """Start the brokers that are not running."""
         ...
 
-    async def add_broker(self, *, rack: str | None = None) -> ControlledNode:
+    async def add_broker(
+        self, settings: Mapping[str, str | None], /, *, rack: str | None = None
+    ) -> ControlledNode:
         """Start one more broker."""
         ...
 

@@ -21,6 +21,7 @@ from tidelog.control.cluster_calls import ClusterCalls
 from tidelog.embedded.cluster_settings import (
     ClusterError,
     Setting,
+    advertised_at,
     advertised_beside_inner,
     as_cluster_error,
     beside,
@@ -263,7 +264,8 @@ class Cluster(ClusterCalls):
             first = folder or properties.get("log.dirs", properties.get("log.dir", ""))
             return [self._new_node(with_tier(properties, first.split(",")[0], 1))]
         assert folder is not None
-        is_mapped = "advertised.listeners" in settings
+        advertised = settings.get("advertised.listeners")
+        is_mapped = advertised is not None
         each = 3 if is_mapped else 2
         ports = await self._ports.take(runtime, self._host, each * self._count)
         self._voters = {
@@ -274,6 +276,8 @@ class Cluster(ClusterCalls):
             own_port = self._port + index if self._port else ports.pop()
             own_port = self._own_ports[index] if self._own_ports else own_port
             own = {"broker.rack": self._racks[index]} if self._racks else {}
+            if advertised is not None:
+                own["advertised.listeners"] = advertised_at(advertised, index, self._count)
             inner = f"{self._inner_host}:{ports.pop()}" if is_mapped else ""
             nodes.append(self._node_of_several(settings | own, node_id, folder, own_port, inner))
         self._cluster_id = format_new([node.config for node in nodes], runtime)
@@ -293,7 +297,7 @@ class Cluster(ClusterCalls):
             data_dir=f"{folder}/broker-{node_id}",
         )
         if advertised is not None:
-            properties |= advertised_beside_inner(properties, advertised, index, inner)
+            properties |= advertised_beside_inner(properties, advertised, inner)
         return self._new_node(with_tier(properties, folder, len(self._voters)))
 
     def _new_node(self, properties: Mapping[str, str]) -> Node[Any]:
@@ -381,7 +385,11 @@ class Cluster(ClusterCalls):
         rack: str | None = None,
         **more: Setting,
     ) -> Node[Any]:
-        """Start one more broker and return its handle. It is not a voter of the metadata quorum."""
+        """Start one more broker and return its handle. It is not a voter of the metadata quorum.
+
+        If the cluster has `advertised.listeners`, so has this one: by `advertised_listeners=...`,
+        or at the next port if the cluster has one address for all.
+        """
         if not self._voters or not self.brokers:
             raise ClusterError("only a running cluster of several brokers can grow")
         from tidelog.cluster.formatting import format_new
@@ -390,18 +398,36 @@ class Cluster(ClusterCalls):
         folder = self._data_dir or self._temporary
         assert folder is not None
         runtime = system_runtime()
-        if "advertised.listeners" in self._settings:
-            raise ClusterError("advertised.listeners has no address for one more broker")
-        (port,) = await self._ports.take(runtime, self._host, 1)
         node_id = max(node.node_id for node in self.brokers) + 1
         own = {**self._settings, **properties_of(settings, more)}
+        advertised = self._advertised(properties_of(settings, more), node_id - 1)
+        inner = ""
+        if advertised is not None:
+            own["advertised.listeners"] = advertised
+            (inner_port,) = await self._ports.take(runtime, self._host, 1)
+            inner = f"{self._inner_host}:{inner_port}"
+        (port,) = await self._ports.take(runtime, self._host, 1)
         if rack is not None:
             own["broker.rack"] = rack
-        node = self._node_of_several(own, node_id, folder, port, inner="")
+        node = self._node_of_several(own, node_id, folder, port, inner)
         format_new([node.config], runtime, self._cluster_id)
         await node.start()
         self.brokers.append(node)
         return node
+
+    def _advertised(self, own: Mapping[str, str], index: int) -> str | None:
+        """Return where clients reach one more broker; None if that is where it listens."""
+        key = "advertised.listeners"
+        mapped = self._settings.get(key)
+        if mapped is None:
+            if key in own:
+                raise ClusterError(f"{key} must be that of the whole cluster: give it to all")
+            return None
+        if key in own:
+            return advertised_at(own[key], 0, 1)
+        if "," in mapped:
+            raise ClusterError(f"{key} has no address for one more broker: give it one of its own")
+        return advertised_at(mapped, index, index + 1)
 
     async def stop(self) -> None:
         """Stop all brokers together and remove temporary data. `start` takes the same ports again.

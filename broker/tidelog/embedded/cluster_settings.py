@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ClusterError",
     "Setting",
+    "advertised_at",
     "advertised_beside_inner",
     "as_cluster_error",
     "beside",
@@ -170,19 +171,15 @@ def profile_of(brokers: int) -> dict[str, str]:
     }
 
 
-def advertised_beside_inner(
-    properties: Mapping[str, str], advertised: str, index: int, inner: str
-) -> dict[str, str]:
-    """Return the listeners of node `index`, whose clients reach it at another address.
+def advertised_at(advertised: str, index: int, count: int) -> str:
+    """Return the address at which clients reach node `index` of `count`.
 
     `advertised` has an address for each node, or that of the first: node N is at its port + N.
-    The nodes reach each other at `inner`, because a mapped port may lead nowhere from inside.
     """
     from tidelog.config.broker import parse_endpoints
     from tidelog.config.vocabulary import ConfigError
 
     key = "advertised.listeners"
-    count = properties["controller.quorum.voters"].count("@")
     entries = advertised.split(",")
     if len(entries) not in (1, count):
         raise ConfigError(
@@ -193,9 +190,17 @@ def advertised_beside_inner(
         raise ConfigError(key, f"{at.name} is not PLAINTEXT: give PLAINTEXT://HOST:PORT")
     port = at.port + index if at.port and len(entries) == 1 else at.port
     host = f"[{at.host}]" if ":" in at.host else at.host
+    return f"PLAINTEXT://{host}:{port}"
+
+
+def advertised_beside_inner(
+    properties: Mapping[str, str], advertised: str, inner: str
+) -> dict[str, str]:
+    """Return the listeners of a node that clients reach at another address. The nodes reach each
+    other at `inner`, because a mapped port may lead nowhere from inside."""
     return {
         "listeners": f"{properties['listeners']},BROKER://{inner}",
-        key: f"PLAINTEXT://{host}:{port},BROKER://{inner}",
+        "advertised.listeners": f"{advertised},BROKER://{inner}",
         "listener.security.protocol.map": f"{_MAPPED_PROTOCOLS},BROKER:PLAINTEXT",
         "inter.broker.listener.name": "BROKER",
     }

@@ -275,9 +275,16 @@ class RunningCluster(ClusterCalls):
         """
         self.change_brokers("brokers.start_all")
 
-    def add_broker(self, *, rack: str | None = None) -> RunningBroker:
-        """Start one more broker and return its handle. It is not a voter of the metadata quorum."""
-        added = self.change_brokers("brokers.add", rack=rack).brokers[-1]
+    def add_broker(
+        self, *, rack: str | None = None, advertised_listeners: str | None = None
+    ) -> RunningBroker:
+        """Start one more broker and return its handle. It is not a voter of the metadata quorum.
+
+        If the cluster has `advertised.listeners`, so has this one: its own, or the next port if the
+        cluster has one address for all.
+        """
+        asked = {"rack": rack, "advertised_listeners": advertised_listeners}
+        added = self.change_brokers("brokers.add", **asked).brokers[-1]
         self.brokers.append(RunningBroker(self, added.node_id))
         return self.brokers[-1]
 
