@@ -59,9 +59,9 @@ async def look(url: str, servers: str) -> None:
         bootstrap_servers=servers, client_id="shop", transactional_id="checkout-1"
     ) as producer:
         await story(control, servers)
+        control.logs.requests()  # kept from now on
         await producer.begin_transaction()
         await producer.send_and_wait("payments", b"card", partition=0)
-        control.logs.requests()  # kept from now on
         async with (
             AIOKafkaProducer(bootstrap_servers=servers, client_id="till") as other,
             async_playwright() as playwright,
@@ -113,7 +113,7 @@ async def send(producer: AIOKafkaProducer, count: int, *, age_ms: int = 0) -> No
 
 
 async def pictures(browser: Browser, url: str) -> None:
-    """Write a picture in light and one in dark."""
+    """Write a picture in light, one in dark, and one of a scenario."""
     for scheme in ("light", "dark"):
         page = await browser.new_page(color_scheme=scheme, viewport=SIZE)
         await page.goto(url)
@@ -121,6 +121,13 @@ async def pictures(browser: Browser, url: str) -> None:
         await page.locator("#requests tbody tr").first.wait_for()
         await save(page, scheme)
         await page.close()
+    page = await browser.new_page(color_scheme="light", viewport=SIZE)
+    await page.goto(f"{url}/#scenarios")
+    await page.locator("#scenario option").first.wait_for(state="attached")
+    await page.get_by_role("button", name="Play", exact=True).click()
+    await page.get_by_role("button", name="A is elected").click()
+    await save(page, "scenario")
+    await page.close()
 
 
 async def save(page: Page, name: str) -> None:

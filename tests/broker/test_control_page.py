@@ -174,9 +174,8 @@ def assert_every_control_has_a_name(page: Page) -> None:
     assert unnamed == []
 
 
-def test_the_page_asks_for_the_token_or_takes_it_from_its_address(
-    browser: Browser, serve: Serve
-) -> None:
+def test_the_token_and_a_scenario(browser: Browser, serve: Serve) -> None:
+    """The page asks for the token, or takes it from its address; all it asks for has it then."""
     served = serve("--port", "0", "--control", "127.0.0.1:0", TIDELOG_CONTROL_TOKEN="secret")
     url = served.bootstrap.partition(" control=")[2]
     page = browser.new_page()
@@ -188,4 +187,19 @@ def test_the_page_asks_for_the_token_or_takes_it_from_its_address(
     page.get_by_label("This door needs its token").fill("secret")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Kill broker 1").wait_for()
+    page.get_by_role("link", name="Scenarios").click()
+    page.get_by_label("Scenario", exact=True).select_option("kip101-s1")
+    page.get_by_role("button", name="Play", exact=True).click()
+    page.get_by_text("Step 0 of 7").wait_for()
+    old, new = (page.locator(f"[data-side={name}]") for name in ("old", "new"))
+    good = "Nothing is lost, all agree with the leader."
+    assert old.locator(".verdict").inner_text() == new.locator(".verdict").inner_text() == good
+    page.get_by_role("button", name="A is elected").click()
+    assert new.locator(".verdict").inner_text() == good
+    assert old.locator(".verdict").inner_text() == "Lost although acknowledged: m2 at offset 1"
+    leader = old.locator(".log-row", has_text="leader")
+    assert leader.locator(".record.lost").inner_text().split() == ["1", "m2", "lost"]
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("Step 6 of 7").wait_for()
+    assert_every_control_has_a_name(page)
     page.close()

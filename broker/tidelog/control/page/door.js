@@ -22,6 +22,11 @@ export async function ask(call, args = {}) {
   return answered(await fetch(`/v1/${call.replace(".", "/")}`, { method: "POST", headers: headers(), body }));
 }
 
+/** Read what a path of the door answers. */
+export async function get(path) {
+  return answered(await fetch(path, { headers: headers() }));
+}
+
 /** Make a call for a button, and say how it ended. */
 export async function act(call, args, done, button) {
   button?.setAttribute("aria-busy", "true");

@@ -1,8 +1,10 @@
 // The page of the control door: takes changes, and draws the sections that they touch.
 
 import { brokersView } from "./brokers.js";
+import { $ } from "./dom.js";
 import { listen, tell } from "./door.js";
 import { faultsView, groupsView, showRequests, showTransactions } from "./lists.js";
+import { scenariosView } from "./scenarios.js";
 import { topicsView } from "./topics.js";
 
 const SECTIONS = [
@@ -15,6 +17,20 @@ const SECTIONS = [
 ];
 
 const state = new Map();
+const fillScenarios = scenariosView();
+
+function follow() {
+  const view = location.hash === "#scenarios" ? "scenarios" : "cluster";
+  for (const each of ["cluster", "scenarios"]) {
+    $(`${each}-view`).hidden = each !== view;
+    if (each === view) $(`to-${each}`).setAttribute("aria-current", "page");
+    else $(`to-${each}`).removeAttribute("aria-current");
+  }
+  if (view === "scenarios") fillScenarios();
+}
+
+window.addEventListener("hashchange", follow);
+follow();
 
 listen((changes, isFirst) => {
   const touched = new Set();
