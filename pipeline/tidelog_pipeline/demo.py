@@ -7,13 +7,13 @@ something needed is missing.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tidelog.cli import common
 from tidelog_pipeline.jars import ConnectorMissingError
 from tidelog_pipeline.java import JavaMissingError
 from tidelog_pipeline.spark import SparkMissingError, session
@@ -36,7 +36,7 @@ SPARK_SETTINGS = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
-    parser = common.Parser(
+    parser = argparse.ArgumentParser(
         prog="tidelog demo",
         description="Replay a year of real flights, read them with Spark, check with pandas.",
     )

@@ -59,8 +59,16 @@ def test_every_command_is_asked_before_it_runs(name: str, monkeypatch: pytest.Mo
 
 def test_without_argcomplete_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "argcomplete", None)
+    ends_at_once("serve", monkeypatch)
+
+
+def test_the_demo_is_not_run_to_complete_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends_at_once("demo", monkeypatch)
+
+
+def ends_at_once(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_ARGCOMPLETE", "1")
-    monkeypatch.setenv("COMP_LINE", "tidelog serve ")
+    monkeypatch.setenv("COMP_LINE", f"tidelog {command} ")
     with pytest.raises(SystemExit) as ended:
         main([])
     assert ended.value.code == 1

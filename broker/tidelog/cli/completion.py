@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["complete", "main"]
 
+_OWN_PARSER = "demo"  # it would run: it uses tidelog as others do, without `common.Parser`
+
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -46,6 +48,8 @@ def complete(names: Iterable[str]) -> list[str]:
     line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT") or 1 << 20)]
     words = line.split()[1:]
     if words and words[0] in names and (len(words) > 1 or line[-1:].isspace()):
+        if words[0] == _OWN_PARSER:
+            raise SystemExit(1)
         return words
     parser = common.Parser(prog="tidelog")
     parser.add_argument("command", choices=list(names))
