@@ -63,6 +63,20 @@ def test_a_play_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) ->
     with_plays(use)
 
 
+def test_a_play_ends_with_its_door() -> None:
+    async def use(plays: Scenarios) -> None:
+        play = asyncio.ensure_future(plays.all())
+        while plays._process is None:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0)
+        plays.end()
+        with pytest.raises(ControlError, match="tidelog scenario failed"):
+            await play
+        plays.end()
+        assert plays._process is None
+
+    with_plays(use)
+
+
 def test_a_process_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenarios.sys, "executable", "/bin/false")
 

@@ -147,6 +147,7 @@ class HttpDoor:
     async def stop(self) -> None:
         """Answer no more; calls that are not done after a second are dropped."""
         self._live.end()
+        self._plays.end()
         if self._server is not None and self._socket is not None:
             await self._server.shutdown(sockets=[self._socket])
             self._server = None

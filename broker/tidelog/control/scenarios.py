@@ -25,6 +25,7 @@ class Scenarios:
     def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
         self._printed: dict[str, Any] = {}
+        self._process: asyncio.subprocess.Process | None = None
 
     async def all(self) -> Any:
         """Return what each scenario is about: name, title, sources, notes, rules."""
@@ -41,18 +42,27 @@ class Scenarios:
     async def _print_of(self, name: str) -> Any:
         async with self._one_at_a_time:
             if name not in self._printed:
-                self._printed[name] = await _printed([name] if name else [])
+                words = [name] if name else []
+                process = self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", "tidelog", "scenario", "--json", *words),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+                try:
+                    self._printed[name] = await _printed(process)
+                finally:
+                    self._process = None
             return self._printed[name]
 
+    def end(self) -> None:
+        """End a play that is under way; its request is refused."""
+        if self._process is not None:
+            _kill(self._process)
 
-async def _printed(words: list[str]) -> Any:
-    """Run `tidelog scenario` and return the document that it prints."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "tidelog", "scenario", "--json", *words),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+
+async def _printed(process: asyncio.subprocess.Process) -> Any:
+    """Return the document that `tidelog scenario` prints, once it has ended."""
     try:
         async with asyncio.timeout(PLAY_S_MAX):
             out, err = await process.communicate()
@@ -60,11 +70,14 @@ async def _printed(words: list[str]) -> Any:
         text = f"the scenario did not end within {PLAY_S_MAX} s"
         raise ControlError(text, status=UNANSWERED) from None
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        _kill(process)
+        await process.wait()
     if process.returncode:
         lines = err.decode(errors="replace").strip().splitlines()
         raise ControlError(lines[-1] if lines else "tidelog scenario failed", status=REFUSED)
     return json.loads(out)
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        process.kill()
