@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.simulation.loop import SimLoop
-    from tidelog.tiered.metadata.consumer import Sink
 
 NAME = REMOTE_LOG_METADATA_TOPIC
 OF_BROKER_MS = 30_000  # its request.timeout.ms
@@ -239,7 +238,7 @@ def test_a_fetch_that_failed_is_made_again_after_the_consumers_pause() -> None:
 
     async def main(_: SimLoop) -> None:
         client = far_client({key("consumer", "retry.backoff.ms"): "250"}, asked)
-        consumer = MetadataConsumer(client, cast("Sink", None))
+        consumer = MetadataConsumer(client, lambda *_: None, lambda *_: None)
         consumer.assign(0, 0)
         consumer.start()
         await asyncio.sleep(0.8)

@@ -25,7 +25,7 @@ from support.remote_metadata import (
     update,
 )
 from support.remote_topic import MemoryClient, MemoryTopic
-from tidelog.tiered.metadata import creation as metadata_creation
+from tidelog.tiered.metadata import topic as metadata_topic
 from tidelog.tiered.metadata.consumer import MetadataConsumer
 from tidelog.tiered.metadata.settings import MetadataSettings
 from tidelog_protocol.errors import ErrorCode
@@ -82,7 +82,7 @@ def test_the_topic_is_created_by_the_first_broker_and_shared(*, far: bool) -> No
 def test_the_topic_waits_for_as_many_brokers_as_it_has_replicas(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(metadata_creation, "SILENT_S", 0.01)
+    monkeypatch.setattr(metadata_topic, "SILENT_S", 0.01)
 
     async def test() -> None:
         topic = MemoryTopic()
@@ -299,7 +299,7 @@ def test_a_partition_that_leaves_as_its_fetch_begins_holds_up_no_other(turns: in
     async def test() -> None:
         topic, taken = MemoryTopic(4), Taken()
         client = MemoryClient(topic, far=True)
-        consumer = MetadataConsumer(client, taken)
+        consumer = MetadataConsumer(client, taken.took, taken.lost)
         for index in (0, 2):  # of one leader
             consumer.assign(index, 0)
         consumer.start()

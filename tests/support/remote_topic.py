@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.replication.purgatory import Purgatory
@@ -94,8 +94,8 @@ class MemoryClient:
             return -1
         return 2 + index % 2 if self.far else self.node_id
 
-    def readable_replica(self, index: int) -> Any:
-        return None if self.far or not self.topic.partitions else self
+    def place_of(self, index: int) -> int:
+        return self.leader_of(index)
 
     def moved(self, index: int) -> None:
         self.fetch_purgatory.check((self.name, index))

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["InternalTopic", "LoadedRecord", "Topics", "ensure", "java_hash", "partition_for"]
 
-KeyValue = tuple[bytes, bytes | None]
-"""A record of a compacted topic; value None is a tombstone."""
+KeyValue = tuple[bytes | None, bytes | None]
+"""A record; in a compacted topic it has a key, and value None is a tombstone."""
 
 LOAD_CHUNK_BYTES = (
     1 << 16

@@ -2,7 +2,6 @@
 
 topic.py            `RemoteLogMetadata` in that topic: what is known, and when that is enough
 tracked.py          one user partition: its known events, and the callers that wait for more
-creation.py         has the topic when a broker starts
 consumer.py         positions in the topic, and where each of its partitions is read
 client.py           reads and writes it wherever its partitions are led
 files.py            snapshots and committed offsets, for restarts

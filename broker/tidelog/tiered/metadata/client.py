@@ -77,17 +77,15 @@ class MetadataTopicClient:
         self._topic = InternalTopic(
             name, replicas, commit_timeout_ms=settings.producer.request_timeout_ms
         )
-        self._asking = self._fetching = None
-        if new_channel is not None:
-            # Answers come in the order of requests: a waiting fetch must not delay others.
-            self._asking = Channels(new_channel, self._address_of)
-            self._fetching = Channels(new_channel, self._address_of)
+        new_channel = new_channel or _no_channel
+        # Answers come in the order of requests: a waiting fetch must not delay others.
+        self._asking = Channels(new_channel, self._address_of)
+        self._fetching = Channels(new_channel, self._address_of)
 
     def close(self) -> None:
         """Close the channels."""
-        for channels in (self._asking, self._fetching):
-            if channels is not None:
-                channels.close()
+        self._asking.close()
+        self._fetching.close()
 
     # -- where -------------------------------------------------------------------------------------
 
@@ -113,12 +111,13 @@ class MetadataTopicClient:
         partition = self.image().partition(self.name, index)
         return -1 if partition is None else partition.leader
 
-    def readable_replica(self, index: int) -> Partition | None:
-        """Return the replica here if reads may use it."""
+    def place_of(self, index: int) -> int:
+        """Return the broker whose replica is read now; -1 for none."""
+        leader, here = self.leader_of(index), self.replicas.node_id
         partition = self._replica(index)
-        if partition is None or partition.is_leader or self.leader_of(index) == -1:
-            return partition
-        return None
+        if partition is not None and (partition.is_leader or leader == -1):
+            return here
+        return -1 if leader == here else leader
 
     def _address_of(self, node_id: int) -> tuple[str, int] | None:
         broker = self.image().brokers.get(node_id)
@@ -132,16 +131,24 @@ class MetadataTopicClient:
         partition = self._replica(index)
         return partition if partition is not None and partition.is_leader else None
 
-    def _channel(self, channels: Channels | None, index: int) -> PeerChannel:
+    async def _ask(self, index: int, request: Any, timeout_ms: int) -> Any:
+        """Ask the partition's leader, which is another broker."""
         leader = self.leader_of(index)
-        if channels is None or leader in (-1, self.replicas.node_id):
+        if leader in (-1, self.replicas.node_id):
             raise TopicError(
                 ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name}-{index} has no leader to be asked"
             )
+        code = ErrorCode.LEADER_NOT_AVAILABLE
         try:
-            return channels.to(leader)
+            channel = self._asking.to(leader)
+            code = ErrorCode.NETWORK_EXCEPTION
+            return await channel.ask(request, timeout_s=timeout_ms / 1000)
         except PeerError as error:
-            raise TopicError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
+            raise TopicError(code, str(error)) from error
+
+    def _refused(self, index: int, code: int) -> TopicError:
+        code = ErrorCode(code)
+        return TopicError(code, f"{self.name}-{index}: {code.name}")
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -153,24 +160,22 @@ class MetadataTopicClient:
         """
         loop, settings = asyncio.get_running_loop(), self.settings.producer
         deadline = loop.time() + settings.delivery_timeout_ms / 1000
-        retry_s = settings.retry_s
         while True:
             try:
                 partition = self._led_here(index)
                 if partition is not None:
-                    return await self._append(partition, index, value)
+                    return await self._append(index, value, partition.leader_epoch)
                 return await self._produce(index, value)
             except TopicError as error:
-                if loop.time() + retry_s >= deadline or not error.code.retriable:
+                if loop.time() + settings.retry_s >= deadline or not error.code.retriable:
                     raise
-            await asyncio.sleep(retry_s)
+            await asyncio.sleep(settings.retry_s)
 
-    async def _append(self, partition: Partition, index: int, value: bytes) -> int:
+    async def _append(self, index: int, value: bytes, leader_epoch: int) -> int:
         now_ms = self.replicas.clock.wall_ms()
-        batch = memoryview(bytearray(build_batch([Record(0, now_ms, None, value)])))
         try:
-            result = self._topic.append_batch(
-                index, batch, leader_epoch=partition.leader_epoch, now_ms=now_ms
+            result = self._topic.append(
+                index, [(None, value)], leader_epoch=leader_epoch, now_ms=now_ms
             )
         except StorageError as error:
             raise self._refused(index, error.code) from error
@@ -180,32 +185,16 @@ class MetadataTopicClient:
         return result.last_offset
 
     async def _produce(self, index: int, value: bytes) -> int:
-        now_ms = self.replicas.clock.wall_ms()
-        batch = build_batch([Record(0, now_ms, None, value)])
+        batch = build_batch([Record(0, self.replicas.clock.wall_ms(), None, value)])
         data = ProduceRequest.PartitionProduceData(index=index, records=memoryview(batch))
-        channel = self._channel(self._asking, index)
+        topic = ProduceRequest.TopicProduceData(topic_id=self.topic_id, partition_data=[data])
         timeout_ms = self.settings.producer.request_timeout_ms
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=timeout_ms,
-            topic_data=[
-                ProduceRequest.TopicProduceData(topic_id=self.topic_id, partition_data=[data])
-            ],
-        )
-        response = await self._ask(channel, request, timeout_ms)
+        request = ProduceRequest(acks=-1, timeout_ms=timeout_ms, topic_data=[topic])
+        response = await self._ask(index, request, timeout_ms)
         (answer,) = response.responses[0].partition_responses
         if answer.error_code:
-            raise self._refused(index, ErrorCode(answer.error_code))
+            raise self._refused(index, answer.error_code)
         return int(answer.base_offset)
-
-    def _refused(self, index: int, code: ErrorCode) -> TopicError:
-        return TopicError(code, f"{self.name}-{index}: {code.name}")
-
-    async def _ask(self, channel: PeerChannel, request: Any, timeout_ms: int) -> Any:
-        try:
-            return await channel.ask(request, timeout_s=timeout_ms / 1000)
-        except PeerError as error:
-            raise TopicError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -228,15 +217,12 @@ class MetadataTopicClient:
             assert isinstance(found, OffsetAndTimestamp), "the topic has no remote tier"
             return found.offset
         asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            topics=[ListOffsetsRequest.ListOffsetsTopic(name=self.name, partitions=[asked])],
-        )
-        channel = self._channel(self._asking, index)
-        response = await self._ask(channel, request, self.settings.consumer.request_timeout_ms)
+        topic = ListOffsetsRequest.ListOffsetsTopic(name=self.name, partitions=[asked])
+        request = ListOffsetsRequest(replica_id=-1, topics=[topic])
+        response = await self._ask(index, request, self.settings.consumer.request_timeout_ms)
         (answer,) = response.topics[0].partitions
         if answer.error_code:
-            raise self._refused(index, ErrorCode(answer.error_code))
+            raise self._refused(index, answer.error_code)
         return int(answer.offset)
 
     def read_here(self, index: int, offset: int) -> Chunk | None:
@@ -265,16 +251,12 @@ class MetadataTopicClient:
         if isinstance(outcome, OutOfRange):
             raise self._refused(index, ErrorCode.OFFSET_OUT_OF_RANGE)
         assert isinstance(outcome, Records), "the topic has no remote tier"
-        if outcome.next_offset <= offset:
-            return Chunk([], offset)
         data = outcome.parts[0] if len(outcome.parts) == 1 else b"".join(outcome.parts)
-        return Chunk(_values(data, offset), outcome.next_offset)
+        return _chunk(data, offset)
 
     async def fetch(self, leader: int, offsets: Mapping[int, int]) -> dict[int, Chunk | ErrorCode]:
         """Fetch records from a leader, from these offsets on by partition; waits for new ones.
         PeerError."""
-        if self._fetching is None:
-            raise PeerError("a lone broker has no other brokers to ask")
         settings = self.settings.consumer
         partitions = [
             FetchRequest.FetchPartition(
@@ -295,30 +277,25 @@ class MetadataTopicClient:
         response = await self._fetching.to(leader).ask(request, timeout_s=timeout_s)
         if topic_id != self.topic_id:
             raise PeerError(f"{self.name} was deleted meanwhile")
-        answers: dict[int, Chunk | ErrorCode] = {}
-        for topic in response.responses:
-            for data in topic.partitions:
-                index = data.partition_index
-                answers[index] = _answer(data, offsets[index])
-        return answers
+        return {
+            data.partition_index: ErrorCode(data.error_code)
+            if data.error_code
+            else _chunk(data.records or b"", offsets[data.partition_index])
+            for topic in response.responses
+            for data in topic.partitions
+        }
 
 
-def _answer(data: Any, offset: int) -> Chunk | ErrorCode:
-    """Return one partition's part of a Fetch response."""
-    if data.error_code:
-        return ErrorCode(data.error_code)
-    if not data.records:
-        return Chunk([], offset)
-    next_offset = offset
-    for _, header in iter_batches(data.records):
-        next_offset = max(next_offset, header.next_offset)
-    return Chunk(_values(data.records, offset), next_offset)
+def _no_channel(host: str, port: int) -> PeerChannel:
+    raise PeerError(f"a lone broker has no other brokers to ask, such as {host}:{port}")
 
 
-def _values(data: Any, offset: int) -> list[tuple[int, bytes | None]]:
+def _chunk(data: Any, offset: int) -> Chunk:
     """Return the records' values from `offset` on; None for a batch that can't be read."""
     values: list[tuple[int, bytes | None]] = []
+    next_offset = offset
     for position, header in iter_batches(data):
+        next_offset = max(next_offset, header.next_offset)
         if header.is_control:
             continue
         try:
@@ -326,4 +303,4 @@ def _values(data: Any, offset: int) -> list[tuple[int, bytes | None]]:
         except ProtocolError:
             found = [(header.base_offset, None)]
         values += [(at, value) for at, value in found if at >= offset]
-    return values
+    return Chunk(values, next_offset)

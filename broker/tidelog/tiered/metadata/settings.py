@@ -19,23 +19,16 @@ __all__ = ["ClientSettings", "ConsumerSettings", "MetadataSettings", "ProducerSe
 _INT16_MAX, _INT32_MAX, _INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
 _PREFIX = "remote.log.metadata."
-_TOPIC = f"{_PREFIX}topic"
 _NAMES = {
-    "partition_count": (f"{_TOPIC}.num.partitions", 50, 1, _INT32_MAX),
-    "replication_factor": (f"{_TOPIC}.replication.factor", 3, 1, _INT16_MAX),
-    "min_isr": (f"{_TOPIC}.min.isr", 2, 1, _INT32_MAX),
-    "retention_ms": (f"{_TOPIC}.retention.ms", -1, -1, _INT64_MAX),
-    "consume_wait_ms": ("remote.log.metadata.consume.wait.ms", 120_000, 0, _INT64_MAX),
-    "retry_ms": ("remote.log.metadata.initialization.retry.interval.ms", 100, 0, _INT64_MAX),
-    "retry_ms_max": (
-        "remote.log.metadata.initialization.retry.max.timeout.ms",
-        120_000,
-        0,
-        _INT64_MAX,
-    ),
+    "partition_count": ("topic.num.partitions", 50, 1, _INT32_MAX),
+    "replication_factor": ("topic.replication.factor", 3, 1, _INT16_MAX),
+    "min_isr": ("topic.min.isr", 2, 1, _INT32_MAX),
+    "retention_ms": ("topic.retention.ms", -1, -1, _INT64_MAX),
+    "consume_wait_ms": ("consume.wait.ms", 120_000, 0, _INT64_MAX),
+    "retry_ms": ("initialization.retry.interval.ms", 100, 0, _INT64_MAX),
+    "retry_ms_max": ("initialization.retry.max.timeout.ms", 120_000, 0, _INT64_MAX),
 }
-"""Field -> name, default, smallest and largest value."""
-_TOPIC_KEYS = frozenset(name for name, *_ in _NAMES.values())
+"""Field -> name after the prefix, default, smallest and largest value."""
 
 
 class MetadataSettings(NamedTuple):
@@ -54,9 +47,9 @@ class MetadataSettings(NamedTuple):
         """Parse the settings; ValueError names the key that is wrong. Other keys are ignored."""
         values = {}
         for field, (name, default, low, high) in _NAMES.items():
-            values[field] = _number(name, config.get(name, str(default)), low, high)
-            if field == "retention_ms" and not values[field]:
-                raise ValueError(f"{name}: 0 would keep nothing, -1 keeps all")
+            values[field] = _number(config, _PREFIX + name, default, low, high)
+        if not values["retention_ms"]:
+            raise ValueError(f"{_PREFIX}topic.retention.ms: 0 would keep nothing, -1 keeps all")
         return cls(**values)
 
     @property
@@ -67,7 +60,7 @@ class MetadataSettings(NamedTuple):
     @staticmethod
     def knows(key: str) -> bool:
         """Return whether a setting has an effect."""
-        return key in _TOPIC_KEYS
+        return any(key == _PREFIX + name for name, *_ in _NAMES.values())
 
     def topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
         """Return the request to create the topic."""
@@ -89,11 +82,6 @@ class MetadataSettings(NamedTuple):
 
 
 # -- clients --------------------------------------------------------------------------------------
-
-_COMMON = "common.client"
-_PROTOCOLS = frozenset(
-    f"{_PREFIX}{client}.security.protocol" for client in (_COMMON, "producer", "consumer", "admin")
-)
 
 
 class ProducerSettings(NamedTuple):
@@ -128,13 +116,8 @@ class ConsumerSettings(NamedTuple):
         return _pause_s(self.retry_backoff_ms)
 
 
+_COMMON = "common.client"
 _FIELDS = {"producer": ProducerSettings._fields, "consumer": ConsumerSettings._fields}
-_CLIENT_KEYS = frozenset(
-    f"{_PREFIX}{prefix}.{field.replace('_', '.')}"
-    for client, fields in _FIELDS.items()
-    for field in fields
-    for prefix in (_COMMON, client)
-)
 
 
 class ClientSettings(NamedTuple):
@@ -147,7 +130,7 @@ class ClientSettings(NamedTuple):
     def of(cls, config: Mapping[str, str], *, request_timeout_ms: int) -> Self:
         """Parse the settings; ValueError names the key that is wrong. `request_timeout_ms` is the
         broker's, used as the default."""
-        for key in sorted(_PROTOCOLS & config.keys()):
+        for key in filter(_is_protocol, sorted(config)):
             if config[key].upper() != "PLAINTEXT":
                 raise ValueError(f"{key}: it is {config[key]}, and only PLAINTEXT is supported")
         consumer = {"request_timeout_ms": request_timeout_ms, **_given(config, "consumer")}
@@ -162,7 +145,16 @@ class ClientSettings(NamedTuple):
     @staticmethod
     def knows(key: str) -> bool:
         """Return whether a setting has an effect."""
-        return key in _CLIENT_KEYS or key in _PROTOCOLS
+        given = {key: ""}
+        return _is_protocol(key) or any(
+            _key(given, client, field) == key for client in _FIELDS for field in _FIELDS[client]
+        )
+
+
+def _is_protocol(key: str) -> bool:
+    return any(
+        key == f"{_PREFIX}{client}.security.protocol" for client in (_COMMON, *_FIELDS, "admin")
+    )
 
 
 def _given(config: Mapping[str, str], client: str) -> dict[str, int]:
@@ -172,7 +164,7 @@ def _given(config: Mapping[str, str], client: str) -> dict[str, int]:
         key = _key(config, client, field)
         if key in config:
             high = _INT64_MAX if field == "retry_backoff_ms" else _INT32_MAX
-            values[field] = _number(key, config[key], 0, high)
+            values[field] = _number(config, key, 0, 0, high)
     return values
 
 
@@ -183,8 +175,9 @@ def _key(config: Mapping[str, str], client: str, field: str) -> str:
     return own if own in config else f"{_PREFIX}{_COMMON}.{name}"
 
 
-def _number(name: str, text: str, low: int, high: int) -> int:
-    """Parse a number; ValueError names the key."""
+def _number(config: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """Parse a setting; ValueError names it."""
+    text = config.get(name, str(default))
     try:
         value = int(text)
     except ValueError:

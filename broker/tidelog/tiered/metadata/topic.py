@@ -16,11 +16,11 @@ import math
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from tidelog.start_error import StartError
 from tidelog.tiered.metadata.client import TopicError
 from tidelog.tiered.metadata.consumer import MetadataConsumer
-from tidelog.tiered.metadata.creation import Creation
 from tidelog.tiered.metadata.settings import MetadataSettings
-from tidelog.tiered.metadata.tracked import RETRY_S, Republishing, Tracked, Waiter
+from tidelog.tiered.metadata.tracked import Tracked
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     PARTITION_TRANSITIONS,
@@ -54,7 +54,9 @@ __all__ = ["TopicBasedMetadata"]
 
 log = logging.getLogger("tidelog.tiered.metadata")
 
+SILENT_S = 3.0  # brokers of a new cluster start one after the other
 SAVE_S = 60.0
+RETRY_S = 0.1
 AGAIN_S = 1.0  # between attempts to create a topic that was deleted
 LAST_SAVE_S_MAX = 2.0  # how long a stop waits for the files
 
@@ -82,20 +84,21 @@ class TopicBasedMetadata:
         self.on_ready: Callable[[TopicIdPartition], None] | None = None
         """Called whenever a partition has caught up."""
         self.client = client
-        self._creation = Creation(client, create_topic, on_failure)
         self.files = files
+        self._create_topic = create_topic
+        self._on_failure = on_failure
         self._settings = MetadataSettings.of({})
-        self._consumer = MetadataConsumer(client, self)
+        self._consumer = MetadataConsumer(client, self._took, self._lost)
         self._tracked: dict[_Key, Tracked] = {}
         self._by_index: dict[int, dict[_Key, Tracked]] = {}
-        self._new: dict[_Key, Tracked] = {}
         self._has_new = asyncio.Event()
         self._is_open = False  # the topic is there and has the partitions it should have
         self._main: asyncio.Task[None] | None = None
         self._looking: dict[int, asyncio.Task[None]] = {}  # by metadata partition
+        self._restoring: asyncio.Task[None] | None = None  # of a deleted topic
+        self._is_to_restore = False
         self._committed: Mapping[int, int] = {}
         self._topic_id = b""  # of the topic that is read
-        self._republishing = Republishing(client, self._tracked, self._find_topic_again, self._save)
 
     def configure(self, config: Mapping[str, str]) -> None:
         """Set Kafka's settings of the topic; ValueError names the key that is wrong."""
@@ -110,11 +113,11 @@ class TopicBasedMetadata:
     def on_image(self) -> None:
         """Follow the cluster. `on_failure` gets a StartError if the topic is another one."""
         has_topic = bool(self.client.partition_count)
-        if has_topic and not self._creation.has_right_count(self._settings):
+        if has_topic and not self._has_right_count():
             return
         if self._is_open:
             if not has_topic:
-                self._republishing.wake()
+                self._restore_topic()
             elif self.client.topic_id != self._topic_id:
                 self._outlive_topic()
         self._consumer.wake()
@@ -138,7 +141,7 @@ class TopicBasedMetadata:
     def _track(self, key: _Key, partition: TopicIdPartition) -> Tracked:
         index = metadata_partition(*key, self._settings.partition_count)
         tracked = Tracked(partition, index)
-        self._tracked[key] = self._new[key] = tracked
+        self._tracked[key] = tracked
         self._by_index.setdefault(index, {})[key] = tracked
         self._has_new.set()
         return tracked
@@ -150,7 +153,6 @@ class TopicBasedMetadata:
             tracked = self._tracked.pop(key, None)
             if tracked is None:
                 continue
-            self._new.pop(key, None)
             del self._by_index[tracked.index][key]
             if not self._by_index[tracked.index]:
                 del self._by_index[tracked.index]
@@ -174,8 +176,7 @@ class TopicBasedMetadata:
     async def _run(self) -> None:
         """Find or create the topic, follow new partitions, and save from time to time."""
         settings = self._settings
-        seconds_max = settings.retry_ms_max / 1000
-        if not await self._creation.find(settings, settings.retry_s, seconds_max):
+        if not await self._find_topic(settings.retry_s, settings.retry_ms_max / 1000):
             return
         topic_id = self._topic_id = self.client.topic_id
         self._is_open = True
@@ -194,8 +195,48 @@ class TopicBasedMetadata:
                 log.exception("the remote log metadata can't follow what is new; it tries again")
                 await asyncio.sleep(RETRY_S)
 
-    async def _find_topic_again(self) -> None:
-        await self._creation.find(self._settings, AGAIN_S, math.inf)
+    async def _find_topic(self, pause_s: float, seconds_max: float = math.inf) -> bool:
+        """Return when the topic exists; create it if it is missing (Kafka:
+        TopicBasedRemoteLogMetadataManager.initializeResources).
+
+        False, after a call of `on_failure`, if it does not exist after `seconds_max`, or has
+        another number of partitions.
+        """
+        loop, name = asyncio.get_running_loop(), self.client.name
+        began, is_warned = loop.time(), False
+        while not self.client.partition_count:
+            brokers, replicas = self.client.broker_count, self._settings.replication_factor
+            if brokers < replicas:
+                why = (
+                    f"remote.log.metadata.topic.replication.factor is {replicas},"
+                    f" brokers that are registered: {brokers}"
+                )
+            else:
+                why = (await self._create_topic(self._settings.topic(name))).name
+            if self.client.partition_count:
+                break
+            waited_s = loop.time() - began
+            if waited_s >= seconds_max:
+                self._on_failure(StartError(f"{name} was not created: {why}"))
+                return False
+            if waited_s >= SILENT_S and not is_warned:
+                is_warned = True
+                log.warning("%s is not created yet: %s", name, why)
+                if not math.isinf(seconds_max):
+                    log.warning("without it the broker stops %g s after its start", seconds_max)
+            await asyncio.sleep(pause_s)
+        return self._has_right_count()
+
+    def _has_right_count(self) -> bool:
+        """Return whether the number of partitions is right; calls `on_failure` if not."""
+        count, wanted = self.client.partition_count, self._settings.partition_count
+        if count != wanted:
+            text = (
+                f"{self.client.name} has {count} partitions, and"
+                f" remote.log.metadata.topic.num.partitions is {wanted}: this number cannot change"
+            )
+            self._on_failure(StartError(text))
+        return count == wanted
 
     def _outlive_topic(self) -> None:
         """Begin again with a new topic: the previous one was deleted."""
@@ -210,21 +251,55 @@ class TopicBasedMetadata:
         self._consumer.read_again()
         for index in self._by_index:
             self._look_up(index)
-        self._republishing.wake()
+        self._restore_topic()
+
+    def _restore_topic(self) -> None:
+        """Create a deleted topic again, publish the events that leaders know, and save; now, or
+        again after the current run."""
+        self._is_to_restore = True
+        if self._restoring is None or self._restoring.done():
+            loop = asyncio.get_running_loop()
+            self._restoring = loop.create_task(
+                self._run_restoring(), name="remote-log-metadata-again"
+            )
+
+    async def _run_restoring(self) -> None:
+        while self._is_to_restore:
+            self._is_to_restore = False
+            try:
+                await self._find_topic(AGAIN_S)
+                await self._publish_again()
+                await self._save()
+                continue
+            except TopicError as error:
+                log.info("%s", error)
+            except Exception:
+                log.exception(
+                    "%s: events can't be published again; the next attempt follows",
+                    self.client.name,
+                )
+            self._is_to_restore = True
+            await asyncio.sleep(RETRY_S)
+
+    async def _publish_again(self) -> None:
+        topic_id = self.client.topic_id
+        for tracked in [each for each in self._tracked.values() if each.is_unpublished]:
+            for event in tracked.events_again(self.client.replicas.node_id):
+                await self.client.publish(tracked.index, encode(event))
+                if topic_id != self.client.topic_id:
+                    return  # the topic was deleted again, which restores it again
+            tracked.is_to_publish = False
 
     async def _begin_new(self) -> None:
         """Read the topic for new partitions, each from where its file ends."""
         while True:
-            while self._new:
-                key = next(iter(self._new))
-                tracked = self._new[key]
-                if not tracked.is_begun:
-                    await self._restore(tracked)
-                if self._new.pop(key, None) is tracked:
+            self._has_new.clear()
+            for tracked in [each for each in self._tracked.values() if not each.is_begun]:
+                await self._restore(tracked)
+                if self._of(tracked.partition) is tracked:
                     tracked.is_begun = True
                     self._consumer.assign(tracked.index, tracked.next_offset)
                     self._look_up(tracked.index)
-            self._has_new.clear()
             await self._has_new.wait()
 
     async def _restore(self, tracked: Tracked) -> None:
@@ -278,14 +353,14 @@ class TopicBasedMetadata:
         if tracked.is_caught_up:
             tracked.was_ready = True
             if tracked.is_unpublished:
-                self._republishing.wake()
+                self._restore_topic()
             if self.on_ready is not None:
                 self.on_ready(tracked.partition)
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def took(self, index: int, chunk: Chunk) -> None:
-        """Apply the next records of a metadata partition; see `Sink`."""
+    def _took(self, index: int, chunk: Chunk) -> None:
+        """Apply the next records of a metadata partition."""
         here = self._by_index.get(index, {})
         for offset, value in chunk.records:
             event = self._event(index, offset, value)
@@ -301,10 +376,7 @@ class TopicBasedMetadata:
         for tracked in list(here.values()):
             if tracked.is_begun and tracked.next_offset < chunk.next_offset:
                 was_caught_up = tracked.is_caught_up
-                tracked.next_offset = chunk.next_offset
-                for waiter in tracked.waiters:
-                    if waiter.offset < chunk.next_offset and not waiter.seen.done():
-                        waiter.seen.set_result(None)
+                tracked.read_until(chunk.next_offset)
                 if not was_caught_up:
                     self._check(tracked)
 
@@ -318,8 +390,8 @@ class TopicBasedMetadata:
             log.warning("%s-%d at %d is passed over: %s", self.client.name, index, offset, error)
             return None
 
-    def lost(self, index: int) -> None:
-        """Forget the events of a metadata partition that lost records; see `Sink`."""
+    def _lost(self, index: int) -> None:
+        """Forget the events of a metadata partition that lost records."""
         for tracked in self._by_index.get(index, {}).values():
             tracked.forget()
         self._look_up(index)
@@ -383,16 +455,16 @@ class TopicBasedMetadata:
             raise _not_ready(partition)
         if tracked.next_offset > offset:
             return
-        waiter = Waiter(offset, asyncio.get_running_loop().create_future())
-        tracked.waiters.append(waiter)
+        seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        tracked.waiters[seen] = offset
         try:
             async with asyncio.timeout(self._settings.consume_wait_ms / 1000):
-                await waiter.seen
+                await seen
         except TimeoutError:
             text = f"{self.client.name}-{tracked.index}: {offset} was not read in time"
             raise RetriableRemoteStorageError(text) from None
         finally:
-            tracked.waiters.remove(waiter)
+            del tracked.waiters[seen]
 
     # -- look-ups ----------------------------------------------------------------------------------
 
@@ -446,8 +518,9 @@ class TopicBasedMetadata:
             tracked.is_saved = True
         assigned = [tracked.partition for tracked in self._tracked.values()]
         positions = {index: at for index, at in self._consumer.positions.items() if at}
-        for tracked in self._new.values():  # their files are as old as this offset
-            positions[tracked.index] = self._committed.get(tracked.index, 0)
+        for tracked in self._tracked.values():
+            if not tracked.is_begun:  # its file is as old as this offset
+                positions[tracked.index] = self._committed.get(tracked.index, 0)
         try:
             await self.files.save(self._topic_id, saved, assigned, positions)
         except OSError as error:
@@ -460,12 +533,11 @@ class TopicBasedMetadata:
 
     async def stop(self, *, saves: bool = True) -> None:
         """Save and stop reading; `close` comes after."""
-        tasks = [*self._looking.values(), *([] if self._main is None else [self._main])]
+        await self._consumer.stop()
+        tasks = [task for task in (*self._looking.values(), self._main, self._restoring) if task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._republishing.stop()
-        await self._consumer.stop()
         if saves:
             with contextlib.suppress(TimeoutError):  # the earlier files still work
                 async with asyncio.timeout(LAST_SAVE_S_MAX):

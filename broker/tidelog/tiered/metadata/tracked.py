@@ -1,14 +1,10 @@
-"""One user partition's events in `__remote_log_metadata`, and how its leader publishes them again
-after the topic was deleted."""
+"""One user partition's events in `__remote_log_metadata`, and the callers that wait for more."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from tidelog.tiered.metadata.client import TopicError
 from tidelog.tiered.metadata.files import SavedPartition
 from tidelog_storage.remote.api import (
     PartitionDelete,
@@ -18,28 +14,15 @@ from tidelog_storage.remote.api import (
     SegmentUpdate,
 )
 from tidelog_storage.remote.metadata_cache import PartitionMetadata
-from tidelog_storage.remote.metadata_records import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
-    from uuid import UUID
+    from asyncio import Future
+    from collections.abc import Iterator
 
-    from tidelog.tiered.metadata.client import MetadataTopicClient
     from tidelog_storage.remote.api import TopicIdPartition
     from tidelog_storage.remote.metadata_records import MetadataEvent
 
-__all__ = ["RETRY_S", "Republishing", "Tracked", "Waiter"]
-
-log = logging.getLogger("tidelog.tiered.metadata")
-
-RETRY_S = 0.1
-
-
-class Waiter(NamedTuple):
-    """Waits until a record is read."""
-
-    offset: int
-    seen: asyncio.Future[None]
+__all__ = ["Tracked"]
 
 
 class Tracked:
@@ -64,7 +47,7 @@ class Tracked:
         self.is_saved = self.has_file = False
         self.leads = False
         self.is_older = self.is_to_publish = False
-        self.waiters: list[Waiter] = []
+        self.waiters: dict[Future[None], int] = {}  # of the records with these offsets
 
     def ask(self) -> None:
         """Require all events that are published until now."""
@@ -84,14 +67,20 @@ class Tracked:
         self.is_saved = False
         self.is_older = self.is_to_publish = True
         self.ask()
-        error = RetriableRemoteStorageError("the topic was deleted meanwhile")
-        self.fail(error)
+        self.fail(RetriableRemoteStorageError("the topic was deleted meanwhile"))
+
+    def read_until(self, offset: int) -> None:
+        """Note that all events below an offset are read."""
+        self.next_offset = offset
+        for waiter, awaited in self.waiters.items():
+            if awaited < offset and not waiter.done():
+                waiter.set_result(None)
 
     def fail(self, error: Exception) -> None:
         """Raise the error in all waiters."""
         for waiter in self.waiters:
-            if not waiter.seen.done():
-                waiter.seen.set_exception(error)
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def saved(self) -> SavedPartition:
         """Return the content of its file."""
@@ -129,66 +118,3 @@ class Tracked:
         for state in PartitionDeleteState:
             if cache.delete_state is not None and state <= cache.delete_state:
                 yield PartitionDelete(partition, node_id, 0, state)
-
-
-class Republishing:
-    """Creates a deleted topic again, and publishes and saves the events that brokers know."""
-
-    def __init__(
-        self,
-        client: MetadataTopicClient,
-        tracked: Mapping[tuple[UUID, int], Tracked],
-        find_topic: Callable[[], Awaitable[None]],
-        save: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`find_topic` returns when the topic exists."""
-        self._client = client
-        self._tracked = tracked
-        self._find_topic = find_topic
-        self._save = save
-        self._task: asyncio.Task[None] | None = None
-        self._is_awaited = False
-
-    def wake(self) -> None:
-        """Run now, or again after the current run."""
-        self._is_awaited = True
-        if self._task is None or self._task.done():
-            loop = asyncio.get_running_loop()
-            self._task = loop.create_task(self._run(), name="remote-log-metadata-again")
-
-    async def stop(self) -> None:
-        """Cancel the task."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while self._is_awaited:
-            self._is_awaited = False
-            try:
-                await self._find_topic()
-                await self._publish()
-                await self._save()
-            except TopicError as error:
-                log.info("%s", error)
-            except Exception:
-                log.exception(
-                    "%s: events can't be published again; the next attempt follows",
-                    self._client.name,
-                )
-            else:
-                continue
-            self._is_awaited = True
-            await asyncio.sleep(RETRY_S)
-
-    def _unpublished(self) -> list[Tracked]:
-        return [tracked for tracked in self._tracked.values() if tracked.is_unpublished]
-
-    async def _publish(self) -> None:
-        topic_id = self._client.topic_id
-        for tracked in self._unpublished():
-            for event in tracked.events_again(self._client.replicas.node_id):
-                await self._client.publish(tracked.index, encode(event))
-                if topic_id != self._client.topic_id:
-                    return  # the topic was deleted again, which wakes this
-            tracked.is_to_publish = False
