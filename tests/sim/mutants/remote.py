@@ -84,9 +84,7 @@ def events_are_not_read_back(patch: Patch) -> None:
     real = TopicBasedMetadata._publish
 
     async def publish(self: Any, event: Any) -> None:
-        tracked = self._tracked.get(
-            (event.topic_id_partition.topic_id, event.topic_id_partition.partition)
-        )
+        tracked = self._tracked.get(event.topic_id_partition)
         before, tracked.next_offset = tracked.next_offset, 1 << 60
         try:
             await real(self, event)

@@ -14,7 +14,6 @@ import contextlib
 import logging
 import math
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from tidelog.start_error import StartError
 from tidelog.tiered.metadata.client import TopicError
@@ -60,8 +59,6 @@ RETRY_S = 0.1
 AGAIN_S = 1.0  # between attempts to create a topic that was deleted
 LAST_SAVE_S_MAX = 2.0  # how long a stop waits for the files
 
-_Key = tuple[UUID, int]
-
 
 class TopicBasedMetadata:
     """`RemoteLogMetadata` of one broker; `unreadable` and `illegal` count ignored records.
@@ -89,8 +86,8 @@ class TopicBasedMetadata:
         self._on_failure = on_failure
         self._settings = MetadataSettings.of({})
         self._consumer = MetadataConsumer(client, self._took, self._lost)
-        self._tracked: dict[_Key, Tracked] = {}
-        self._by_index: dict[int, dict[_Key, Tracked]] = {}
+        self._tracked: dict[TopicIdPartition, Tracked] = {}
+        self._by_index: dict[int, dict[TopicIdPartition, Tracked]] = {}
         self._has_new = asyncio.Event()
         self._is_open = False  # the topic is there and has the partitions it should have
         self._main: asyncio.Task[None] | None = None
@@ -129,46 +126,41 @@ class TopicBasedMetadata:
     ) -> None:
         """Follow the partitions that this broker leads or follows now."""
         for partition in sorted(leaders | followers):
-            key = _key(partition)
-            known = self._tracked.get(key)
-            if known is None:
-                known = self._track(key, partition)
+            tracked = self._tracked.get(partition)
+            if tracked is None:
+                tracked = self._track(partition)
             elif partition in leaders:
-                known.ask()
-                self._look_up(known.index)
-            known.leads = partition in leaders
+                tracked.ask()
+                self._look_up(tracked.index)
+            tracked.leads = partition in leaders
 
-    def _track(self, key: _Key, partition: TopicIdPartition) -> Tracked:
-        index = metadata_partition(*key, self._settings.partition_count)
-        tracked = Tracked(partition, index)
-        self._tracked[key] = tracked
-        self._by_index.setdefault(index, {})[key] = tracked
+    def _track(self, partition: TopicIdPartition) -> Tracked:
+        count = self._settings.partition_count
+        index = metadata_partition(partition.topic_id, partition.partition, count)
+        tracked = self._tracked[partition] = Tracked(partition, index)
+        self._by_index.setdefault(index, {})[partition] = tracked
         self._has_new.set()
         return tracked
 
     def on_stop_partitions(self, partitions: AbstractSet[TopicIdPartition]) -> None:
         """Stop following partitions that left this broker."""
         for partition in partitions:
-            key = _key(partition)
-            tracked = self._tracked.pop(key, None)
+            tracked = self._tracked.pop(partition, None)
             if tracked is None:
                 continue
-            del self._by_index[tracked.index][key]
+            del self._by_index[tracked.index][partition]
             if not self._by_index[tracked.index]:
                 del self._by_index[tracked.index]
                 self._consumer.unassign(tracked.index)
             tracked.fail(_not_ready(partition))
 
-    def _of(self, partition: TopicIdPartition) -> Tracked | None:
-        return self._tracked.get(_key(partition))
-
     def is_tracked(self, partition: TopicIdPartition) -> bool:
         """Return whether this broker follows the events of a partition."""
-        return self._of(partition) is not None
+        return partition in self._tracked
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
         """Return whether all events before the partition, or its leadership, came are read."""
-        tracked = self._of(partition)
+        tracked = self._tracked.get(partition)
         return tracked is not None and tracked.is_caught_up
 
     # -- the topic ---------------------------------------------------------------------------------
@@ -296,7 +288,7 @@ class TopicBasedMetadata:
             self._has_new.clear()
             for tracked in [each for each in self._tracked.values() if not each.is_begun]:
                 await self._restore(tracked)
-                if self._of(tracked.partition) is tracked:
+                if self._tracked.get(tracked.partition) is tracked:
                     tracked.is_begun = True
                     self._consumer.assign(tracked.index, tracked.next_offset)
                     self._look_up(tracked.index)
@@ -366,7 +358,7 @@ class TopicBasedMetadata:
             event = self._event(index, offset, value)
             if event is None:
                 continue
-            tracked = here.get(_key(event.topic_id_partition))
+            tracked = here.get(event.topic_id_partition)
             if tracked is None or not tracked.is_begun or offset < tracked.next_offset:
                 continue
             if not tracked.cache.apply(event) and not tracked.is_older:
@@ -408,7 +400,7 @@ class TopicBasedMetadata:
     async def _note(self, partition: TopicIdPartition) -> None:
         """Write the partition's file before its first object. If the topic is deleted while this
         broker is down, the file shows at the next start that objects must be deleted."""
-        tracked = self._of(partition)
+        tracked = self._tracked.get(partition)
         if tracked is None or tracked.has_file or self.files is None:
             return
         if not tracked.is_caught_up:
@@ -441,7 +433,7 @@ class TopicBasedMetadata:
     async def _publish(self, event: MetadataEvent) -> None:
         """Publish an event, and wait until it is read; RetriableRemoteStorageError."""
         partition = event.topic_id_partition
-        tracked = self._of(partition)
+        tracked = self._tracked.get(partition)
         if tracked is None or not self._is_open:
             raise _not_ready(partition)
         topic_id = self._topic_id
@@ -451,7 +443,7 @@ class TopicBasedMetadata:
             raise RetriableRemoteStorageError(str(error)) from error
         if topic_id != self._topic_id:
             raise RetriableRemoteStorageError(f"{self.client.name} was deleted meanwhile")
-        if tracked is not self._of(partition):
+        if tracked is not self._tracked.get(partition):
             raise _not_ready(partition)
         if tracked.next_offset > offset:
             return
@@ -469,7 +461,7 @@ class TopicBasedMetadata:
     # -- look-ups ----------------------------------------------------------------------------------
 
     def _known(self, partition: TopicIdPartition) -> Tracked:
-        tracked = self._of(partition)
+        tracked = self._tracked.get(partition)
         if tracked is None or not tracked.was_ready:
             raise _not_ready(partition)
         return tracked
@@ -547,10 +539,6 @@ class TopicBasedMetadata:
         """Stop publishing and reading; closing twice is allowed."""
         self._is_open = False
         self.client.close()
-
-
-def _key(partition: TopicIdPartition) -> _Key:
-    return partition.topic_id, partition.partition
 
 
 def _not_ready(partition: TopicIdPartition) -> RemoteStorageNotReady:
