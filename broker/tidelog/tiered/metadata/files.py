@@ -171,25 +171,12 @@ def _file_name(partition: TopicIdPartition) -> str:
 
 
 async def _encode(saved: SavedPartition, topic_id: bytes) -> bytes:
-    snapshot = saved.snapshot
-    state = snapshot.delete_state
-    name = snapshot.partition.topic.encode()
-    parts = [
-        _FACTS.pack(
-            topic_id,
-            snapshot.partition.topic_id.bytes,
-            snapshot.partition.partition,
-            saved.metadata_partition,
-            len(name),
-            saved.next_offset,
-            saved.is_older,
-            -1 if state is None else state,
-            len(snapshot.segments),
-            len(snapshot.finished),
-            len(snapshot.highest_offsets),
-        ),
-        name,
-    ]
+    snapshot, state = saved.snapshot, saved.snapshot.delete_state
+    partition, name = snapshot.partition, snapshot.partition.topic.encode()
+    ids = topic_id, partition.topic_id.bytes, partition.partition, saved.metadata_partition
+    position = saved.next_offset, saved.is_older, -1 if state is None else state
+    lists = snapshot.segments, snapshot.finished, snapshot.highest_offsets
+    parts = [_FACTS.pack(*ids, len(name), *position, *map(len, lists)), name]
     for number, segment in enumerate(snapshot.segments, 1):
         entry = encode_snapshot_entry(segment)
         parts += (len(entry).to_bytes(4, "big"), entry)
@@ -218,24 +205,23 @@ async def _decode(data: bytes, partition: TopicIdPartition, topic_id: bytes) -> 
     found_id, found, facts, body = _parse_head(data)
     if (found_id, found) != (topic_id, partition):
         raise ValueError("it is of another topic")
-    metadata_partition, next_offset, is_older, state, *counts = facts
-    segments_count, finished_count, pairs_count = counts
+    index, next_offset, is_older, state, segment_count, finished_count, pair_count = facts
     position = 0
     segments: list[RemoteSegment] = []
-    for number in range(1, segments_count + 1):
+    while len(segments) < segment_count:
         size = int.from_bytes(body[position : position + 4], "big")
         position += 4 + size
         segments.append(decode_snapshot_entry(body[position - size : position], partition))
-        if number % ENTRIES_AT_ONCE == 0:
+        if len(segments) % ENTRIES_AT_ONCE == 0:
             await asyncio.sleep(0)
     finished = struct.unpack_from(f">{finished_count}i", body, position)
     position += 4 * finished_count
-    pairs = [_PAIR.unpack_from(body, position + _PAIR.size * slot) for slot in range(pairs_count)]
+    pairs = body[position : position + _PAIR.size * pair_count]
     snapshot = PartitionSnapshot(
         partition,
         tuple(segments),
         finished,
-        tuple((int(epoch), int(offset)) for epoch, offset in pairs),
+        tuple(_PAIR.iter_unpack(pairs)),
         None if state < 0 else PartitionDeleteState(state),
     )
-    return SavedPartition(snapshot, metadata_partition, next_offset, bool(is_older))
+    return SavedPartition(snapshot, index, next_offset, bool(is_older))
