@@ -74,6 +74,23 @@ def update(one: TopicIdPartition, number: int, state: SegmentState) -> SegmentUp
     return SegmentUpdate(one, UUID(int=number), 1, 7, state)
 
 
+class NoFiles:
+    """An empty disk that keeps nothing."""
+
+    async def read(self, path: str) -> bytes:
+        raise FileNotFoundError(path)
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        pass
+
+    async def remove(self, path: str) -> None:
+        pass
+
+    async def list(self, path: str) -> list[str]:
+        del path
+        return []
+
+
 class Broker:
     """One broker's manager of remote metadata."""
 
@@ -82,12 +99,12 @@ class Broker:
     ) -> None:
         self.client = MemoryClient(topic, far=far)
         self.failures: list[str] = []
-        files = None if folder is None else MetadataFiles(AwaitedFiles(syncs=False), str(folder))
+        files = NoFiles() if folder is None else AwaitedFiles(syncs=False)
         self.metadata = TopicBasedMetadata(
             self.client,
+            MetadataFiles(files, str(folder)),
             topic.create,
-            on_failure=lambda error: self.failures.append(str(error)),
-            files=files,
+            lambda error: self.failures.append(str(error)),
         )
         self.metadata.configure(SETTINGS)
         self.metadata.start()

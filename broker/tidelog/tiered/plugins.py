@@ -169,12 +169,8 @@ def metadata_manager(
             settings=ClientSettings.of(properties, request_timeout_ms=timeout_ms),
             listener=(config.remote_log_metadata_manager_listener_name or "").upper(),
         )
-        topic = TopicBasedMetadata(
-            client,
-            cluster.create_topic,
-            on_failure=on_failure,
-            files=MetadataFiles(runtime.async_files, folder),
-        )
+        files = MetadataFiles(runtime.async_files, folder)
+        topic = TopicBasedMetadata(client, files, cluster.create_topic, on_failure)
         topic.configure(properties)
     except ValueError as error:
         prefix = config.remote_log_metadata_manager_impl_prefix

@@ -149,7 +149,7 @@ class RemoteTier:
         """Follow roles and rolls from now on; call it before the first image. OSError if the local
         folders can't be used."""
         self.index_cache.open(self._runtime.clock.wall_ms())
-        if self._topic is not None and self._topic.files is not None:
+        if self._topic is not None:
             folder = self._topic.files.folder
             self._runtime.files.make_dirs(folder)
             self._runtime.files.list(folder)  # fails if a file is in its place

@@ -70,10 +70,9 @@ class TopicBasedMetadata:
     def __init__(
         self,
         client: MetadataTopicClient,
+        files: MetadataFiles,
         create_topic: Callable[[CreateTopicsRequest.CreatableTopic], Awaitable[ErrorCode]],
-        *,
         on_failure: Callable[[BaseException], None],
-        files: MetadataFiles | None = None,
     ) -> None:
         """`on_failure` stops the broker, because the topic can't be created or used."""
         self.unreadable = 0
@@ -172,10 +171,9 @@ class TopicBasedMetadata:
             return
         topic_id = self._topic_id = self.client.topic_id
         self._is_open = True
-        if self.files is not None:
-            committed = await self.files.committed(topic_id)
-            if topic_id == self._topic_id:
-                self._committed = committed
+        committed = await self.files.committed(topic_id)
+        if topic_id == self._topic_id:
+            self._committed = committed
         self._consumer.start()
         while True:
             try:
@@ -295,8 +293,6 @@ class TopicBasedMetadata:
             await self._has_new.wait()
 
     async def _restore(self, tracked: Tracked) -> None:
-        if self.files is None:
-            return
         topic_id = self._topic_id
         saved = await self.files.load(tracked.partition, topic_id)
         if saved is not None and saved.metadata_partition == tracked.index:
@@ -401,7 +397,7 @@ class TopicBasedMetadata:
         """Write the partition's file before its first object. If the topic is deleted while this
         broker is down, the file shows at the next start that objects must be deleted."""
         tracked = self._tracked.get(partition)
-        if tracked is None or tracked.has_file or self.files is None:
+        if tracked is None or tracked.has_file:
             return
         if not tracked.is_caught_up:
             raise _not_ready(partition)
@@ -501,7 +497,7 @@ class TopicBasedMetadata:
 
     async def _save(self) -> None:
         """Write the files; the next save repeats those that fail."""
-        if self.files is None or not self._is_open:
+        if not self._is_open:
             return
         begun = [tracked for tracked in self._tracked.values() if tracked.is_begun]
         changed = [tracked for tracked in begun if not tracked.is_saved]

@@ -76,8 +76,6 @@ class PartitionRemover:
     async def _find_orphans(self, known_topic_ids: frozenset[bytes]) -> None:
         """Delete the remote parts of topics that were deleted while this broker was away."""
         files = self._metadata.files
-        if files is None:
-            return
         try:
             orphans = await files.partitions(known_topic_ids)
         except OSError as error:
