@@ -120,6 +120,11 @@ class MetadataConsumer:
                 chunk = self._client.read_here(index, position)
             except TopicError as error:
                 answers[index] = error.code
+            except Exception:
+                log.exception(
+                    "%s-%d can't be read here; it is tried again", self._client.name, index
+                )
+                answers[index] = ErrorCode.UNKNOWN_SERVER_ERROR
             else:
                 if chunk is not None and chunk.next_offset != position:
                     answers[index] = chunk
@@ -143,7 +148,7 @@ class MetadataConsumer:
         self, asked: Mapping[int, int], answers: Mapping[int, Chunk | ErrorCode]
     ) -> bool:
         """Take what was read at the positions asked for; return False if anything failed."""
-        is_read = True
+        is_read, lost = True, []
         for index, answer in answers.items():
             if self.positions.get(index) != asked[index]:
                 continue  # it was assigned to another offset meanwhile
@@ -151,9 +156,11 @@ class MetadataConsumer:
                 self.positions[index] = answer.next_offset
                 self._on_read(index, answer)
             elif answer is ErrorCode.OFFSET_OUT_OF_RANGE:
-                is_read &= await self._seek(index, asked[index])
+                lost.append(index)
             else:
                 is_read = False
+        for index in lost:  # last: while a start is asked for, the topic may be deleted
+            is_read &= await self._seek(index, asked[index])
         return is_read
 
     async def _seek(self, index: int, lost: int) -> bool:
