@@ -28,7 +28,7 @@ from support.remote_topic import MemoryClient, MemoryTopic
 from tidelog.tiered.metadata import topic as metadata_topic
 from tidelog.tiered.metadata.consumer import MetadataConsumer
 from tidelog.tiered.metadata.settings import MetadataSettings
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_storage.remote.api import (
     PartitionDelete,
     PartitionDeleteState,
@@ -311,6 +311,26 @@ def test_a_partition_that_leaves_as_its_fetch_begins_holds_up_no_other(turns: in
         topic.append(0, b"again")
         consumer.assign(0, 0)
         await until(lambda: taken.values[1:] == [(0, b"again")])
+        await consumer.stop()
+
+    run(test)
+
+
+def test_a_damaged_partition_holds_up_no_other() -> None:
+    class Damaged(MemoryClient):
+        def read_here(self, index: int, offset: int) -> Chunk | None:
+            if index == 0:
+                raise ProtocolError("record batch magic 0 at 0")
+            return super().read_here(index, offset)
+
+    async def test() -> None:
+        topic, taken = MemoryTopic(2), Taken()
+        consumer = MetadataConsumer(Damaged(topic), taken.took, taken.lost)
+        consumer.start()
+        for index in (0, 1):
+            consumer.assign(index, 0)
+            topic.append(index, b"read")
+        await until(lambda: taken.values == [(1, b"read")])
         await consumer.stop()
 
     run(test)
