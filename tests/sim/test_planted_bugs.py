@@ -77,7 +77,7 @@ FOUND_AT = {
     "unfinished-segments-are-read": 12,
     # work of a part of the seeds
     "append-time-of-the-producer": 41,
-    "elect-past-the-in-sync": 42,
+    "elect-past-the-in-sync": 67,
     "instances-are-not-loaded": 34,
     "keys-that-begin-alike-are-one": 41,
     "one-segment-too-many": 45,
