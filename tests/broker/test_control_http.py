@@ -17,7 +17,7 @@ from support import http_door
 from support.http_door import LOOPBACK, send
 from support.processes import COMMAND, END_S_MAX, Serve
 from tidelog.control.brokers import Brokers, BrokerState
-from tidelog.control.errors import ControlError
+from tidelog.control.errors import ClusterError, ControlError
 from tidelog.control.http import BODY_BYTES_MAX, Address, HttpDoor
 from tidelog.control.http_client import HttpControl
 from tidelog.control.losing import Lost
@@ -307,6 +307,14 @@ def test_rare_logs_are_made_over_http_by_isolated_brokers(serve: Serve) -> None:
     )
     topics.elect("t", 0)
     assert control.state().partition("t").leader == first
+    handles = control.brokers
+    handles[1].kill()
+    assert [each.is_running for each in handles] == [True, False, True]
+    with pytest.raises(ClusterError, match="broker 2 is not running"):
+        assert handles[1].bootstrap_server
+    control.start_brokers()
+    servers = ",".join(each.bootstrap_server for each in handles)
+    assert control.bootstrap_servers == served.bootstrap.partition(" ")[0] == servers
     topics.elect("t", 0, unclean=True)  # not needed: it has a leader
     code, _, log = served.end(signal.SIGTERM)
     assert code == 0

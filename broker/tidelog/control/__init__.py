@@ -28,6 +28,7 @@ table.py    all calls; performs one
 wire.py     calls between processes, as lines of JSON
 cluster_calls.py, handles.py  the calls as Python methods, for asyncio: `cluster.topics.create`
 blocking_cluster_calls.py, blocking.py  the same, blocking; written by docs/generate.py from those
+running_broker.py  blocking handles on the brokers
 http.py     the calls over HTTP; imported by `serve --control` alone
 live.py     the state as a stream of changes
 page/       what a browser shows of it, and its buttons: HTML, CSS and JavaScript as they are served

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from tidelog_storage.base_error import TidelogError
 
-__all__ = ["INVALID", "MISSING", "REFUSED", "UNANSWERED", "ControlError"]
+__all__ = ["INVALID", "MISSING", "REFUSED", "UNANSWERED", "ClusterError", "ControlError"]
 
 # What HTTP answers.
 INVALID = 400  # an argument is wrong
 MISSING = 404  # no such call, broker, topic or rule
 REFUSED = 409  # not possible in the present state
 UNANSWERED = 504  # no answer, or the awaited state did not come in time
+
+
+class ClusterError(TidelogError):
+    """A cluster did not start, stopped on its own or refused; the text has the broker's reason."""
 
 
 class ControlError(TidelogError):

@@ -8,8 +8,8 @@ import urllib.request
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control.blocking_cluster_calls import ClusterCalls
-from tidelog.control.errors import INVALID, UNANSWERED, ControlError
+from tidelog.control.errors import INVALID, UNANSWERED, ClusterError, ControlError
+from tidelog.control.running_broker import RunningBroker, RunningBrokers
 from tidelog.control.table import find
 from tidelog.control.values import from_json
 
@@ -21,13 +21,27 @@ __all__ = ["HttpControl"]
 ANSWER_S_MAX = 90.0
 
 
-class HttpControl(ClusterCalls):
+class HttpControl(RunningBrokers):
     """The calls of one door: `tidelog serve --control HOST:PORT`, perhaps in a container."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         """`url` is that of the ready line; `token` the door's TIDELOG_CONTROL_TOKEN."""
         self.url = url.rstrip("/")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    @property
+    def brokers(self) -> list[RunningBroker]:
+        """A handle for each broker, whether it runs or not."""
+        described = self.change_brokers("brokers.describe").brokers
+        return [RunningBroker(self, each.node_id) for each in described]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of the running brokers, for clients."""
+        servers = self.change_brokers("brokers.describe").bootstrap_servers
+        if not servers:
+            raise ClusterError("no broker is running")
+        return servers
 
     def ask(self, call: str, args: Mapping[str, Any]) -> Any:
         """Send it to the door; ControlError if it is refused, or if the door does not answer."""

@@ -12,6 +12,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from tidelog.control.errors import ClusterError
 from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
@@ -54,10 +55,6 @@ _OF_THE_CLUSTER = (
     "controller.listener.names",
 )
 _MAPPED_PROTOCOLS = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
-
-
-class ClusterError(TidelogError):
-    """A cluster did not start, stopped on its own or refused; the text has the broker's reason."""
 
 
 @contextlib.contextmanager

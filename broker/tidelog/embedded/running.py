@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tidelog.control.blocking_cluster_calls import ClusterCalls
+from tidelog.control.running_broker import RunningBroker, RunningBrokers
 from tidelog.embedded.cluster_settings import (
     READY_WORDS,
     ClusterError,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import IO, Any, Self
 
-    from tidelog.control.brokers import Brokers, BrokerState
+    from tidelog.control.brokers import Brokers
     from tidelog.embedded.pipe import Pipe
 
 __all__ = ["RunningBroker", "RunningCluster"]
@@ -38,65 +38,7 @@ START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
 
 
-class RunningBroker:
-    """A handle on one broker of a `RunningCluster`. Methods raise ClusterError if they fail."""
-
-    def __init__(self, cluster: RunningCluster, node_id: int) -> None:
-        self.node_id = node_id
-        self._cluster = cluster
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it is running."""
-        return self._state().is_running
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether it stands still."""
-        return self._state().is_frozen
-
-    @property
-    def bootstrap_server(self) -> str:
-        """Its `host:port`; ClusterError if it is not running."""
-        address = self._state().address
-        if address is None:
-            raise ClusterError(f"broker {self.node_id} is not running")
-        return address
-
-    @property
-    def pid(self) -> int:
-        """Id of its process, which it may share; ClusterError if it does not run or is frozen."""
-        running = self._state().running
-        if running is None:
-            raise ClusterError(f"broker {self.node_id} is not running")
-        return running.pid
-
-    def _state(self) -> BrokerState:
-        states = self._cluster.change_brokers("brokers.describe").brokers
-        return next(state for state in states if state.node_id == self.node_id)
-
-    def stop(self) -> None:
-        """Move its leaderships to other brokers, then stop it."""
-        self._cluster.change_brokers("brokers.stop", broker=self.node_id)
-
-    def kill(self) -> None:
-        """End it like a crash: by SIGKILL if it has its own process."""
-        self._cluster.change_brokers("brokers.kill", broker=self.node_id)
-
-    def start(self) -> None:
-        """Start it again on its data and its ports."""
-        self._cluster.change_brokers("brokers.start", broker=self.node_id)
-
-    def freeze(self) -> None:
-        """Let it stand still until `thaw`: nothing passes its connections, no timer fires."""
-        self._cluster.change_brokers("brokers.freeze", broker=self.node_id)
-
-    def thaw(self) -> None:
-        """Let it go on after `freeze`."""
-        self._cluster.change_brokers("brokers.thaw", broker=self.node_id)
-
-
-class RunningCluster(ClusterCalls):
+class RunningCluster(RunningBrokers):
     """Brokers in another process, started by `with` or `start()`; made by `run`.
 
     `brokers` has a handle for each broker. The process watches its standard input, so it ends
@@ -128,7 +70,7 @@ class RunningCluster(ClusterCalls):
         self._temporary: str | None = None
         named_id = (settings or {}).get("node.id", (settings or {}).get("broker.id", "1"))
         first = int(named_id) if brokers == 1 and named_id.isdecimal() else 1
-        self.brokers = [RunningBroker(self, first + index) for index in range(brokers)]
+        self._brokers = [RunningBroker(self, first + index) for index in range(brokers)]
         if brokers != 1:
             self._arguments += ["--brokers", str(brokers)]
         if isolated:
@@ -143,6 +85,11 @@ class RunningCluster(ClusterCalls):
         self._pipe: Pipe | None = None
         self._errors: IO[bytes] | None = None
         self._bootstrap_servers: str | None = None
+
+    @property
+    def brokers(self) -> list[RunningBroker]:
+        """A handle for each broker, whether it runs or not."""
+        return self._brokers
 
     @property
     def bootstrap_servers(self) -> str:
@@ -259,34 +206,17 @@ class RunningCluster(ClusterCalls):
 
     def change_brokers(self, call: str, **args: Any) -> Brokers:
         """Perform a call on brokers, which may start or end; return all of them."""
-        from tidelog.control.errors import ControlError
-
-        try:
-            brokers: Brokers = self.ask(call, args)
-        except ControlError as error:
-            raise ClusterError(str(error)) from error
+        brokers = super().change_brokers(call, **args)
         self._bootstrap_servers = brokers.bootstrap_servers
         return brokers
-
-    def start_brokers(self) -> None:
-        """Start all brokers that are not running, on their data and their ports.
-
-        Brokers of which no majority runs can only start together.
-        """
-        self.change_brokers("brokers.start_all")
 
     def add_broker(
         self, *, rack: str | None = None, advertised_listeners: str | None = None
     ) -> RunningBroker:
-        """Start one more broker and return its handle. It is not a voter of the metadata quorum.
-
-        If the cluster has `advertised.listeners`, so has this one: its own, or the next port if the
-        cluster has one address for all.
-        """
-        asked = {"rack": rack, "advertised_listeners": advertised_listeners}
-        added = self.change_brokers("brokers.add", **asked).brokers[-1]
-        self.brokers.append(RunningBroker(self, added.node_id))
-        return self.brokers[-1]
+        """Start one more broker and return its handle, as `brokers` does from then on."""
+        added = super().add_broker(rack=rack, advertised_listeners=advertised_listeners)
+        self._brokers.append(added)
+        return added
 
     def stop(self) -> None:
         """Stop all brokers cleanly; ClusterError if one had already ended or had to be killed."""
