@@ -40,6 +40,7 @@ from sim.mutants import (
     work,
 )
 from sim.mutants import tier as tier_mutants
+from sim.rotten_state import run_rotten_state
 from sim.run import run_seed
 from sim.scrubs import run_scrubs
 from sim.test_file_mutants import PLAYS as FILE_PLAYS
@@ -157,6 +158,7 @@ GROUNDS = (
     Ground("folder lives", folders.LIVES, _play(run_folder_lives)),
     Ground("header rot", healing.HEADERS, _random(BROKERS), has_header_rot),
     Ground("remote rot", healing.REMOTE, _random(BROKERS), has_remote_rot),
+    Ground("rotten state of followers", healing.FOLLOWERS, _play(run_rotten_state)),
     Ground("scrubs", healing.MUTANTS, _play(run_scrubs)),
     Ground("lost voter", folders.VOTERS, _play(run_lost_voter)),
     Ground("failed directory", cluster.DIRECTORIES, _play(run_failed_directory)),

@@ -80,6 +80,7 @@ FOUND_AT = {
     "elect-past-the-in-sync": 67,
     "instances-are-not-loaded": 34,
     "keys-that-begin-alike-are-one": 41,
+    "moves-end-before-their-replicas-are-in-sync": 52,
     "one-segment-too-many": 45,
     "recover-by-half": 41,
     "retention-ahead-of-time": 102,
@@ -110,6 +111,9 @@ FOUND_AT = {
     "begin-lost-logs-anew": 10,
     "believe-every-name": 0,
     "delete-strays": 1,
+    # rotten state of followers
+    "followers-begin-without-what-they-cannot-read": 0,
+    "what-followers-ask-is-not-noted": 0,
     # scrubs
     "pass-a-bad-checksum": 1,
     "repair-above-the-high-watermark": 4,

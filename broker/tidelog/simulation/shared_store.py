@@ -45,7 +45,8 @@ class SharedStore:
     """The directory and its machine."""
 
     def __init__(self, seed: int | str) -> None:
-        self._files = SimDisk(f"{seed}:remote tier").files()
+        self.disk = SimDisk(f"{seed}:remote tier")
+        self._files = self.disk.files()
         self.outages = 0  # so many last
 
     def beside(self, own: FileSystem) -> FileSystem:

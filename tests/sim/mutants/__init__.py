@@ -52,6 +52,7 @@ _PLAYED: tuple[Mapping[str, Planting], ...] = (  # chance seldom meets these
     files.PLAYED,
     folders.LIVES,
     folders.VOTERS,
+    healing.FOLLOWERS,
     healing.HEADERS,
     healing.MUTANTS,
     healing.REMOTE,

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.healing import healer, peer_copies, remote_copies
+from tidelog.replication.aux_state import AuxState
+from tidelog.tiered.tasks import aux_state
+from tidelog.tiered.tasks.partition import TieredPartition
 from tidelog_protocol.batch import crc_is_valid
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_storage import log, scrub, scrub_repair
+from tidelog_storage.producer_snapshot import format_snapshot
 from tidelog_storage.reader import Reader
 
 if TYPE_CHECKING:
@@ -92,5 +96,27 @@ def remote_objects_are_believed(patch: Patch) -> None:
     patch(remote_copies, "check_segment", lambda *_: [])
 
 
+def what_followers_ask_is_not_noted(patch: Patch) -> None:
+    """The leader does not hear that a follower asks again and again where to begin."""
+    patch(TieredPartition, "has_asked_often", lambda *_: False)
+
+
+def followers_begin_without_what_they_cannot_read(patch: Patch) -> None:
+    """A follower does without the state beside a remote segment if that is damaged."""
+    original = aux_state._state_at_end
+
+    def state_at_end(storage: Any, segment: Any) -> Any:
+        try:
+            return original(storage, segment)
+        except aux_state._DAMAGES:
+            return AuxState(segment.end_offset + 1, [segment.epochs[-1]], format_snapshot(()))
+
+    patch(aux_state, "_state_at_end", state_at_end)
+
+
+FOLLOWERS = {
+    "what-followers-ask-is-not-noted": what_followers_ask_is_not_noted,
+    "followers-begin-without-what-they-cannot-read": followers_begin_without_what_they_cannot_read,
+}
 REMOTE = {"remote-objects-are-believed": remote_objects_are_believed}
 HEADERS = {"headers-are-not-compared": headers_are_not_compared}

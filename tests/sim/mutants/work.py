@@ -154,6 +154,20 @@ def returns_lose_their_assignment(patch: Patch) -> None:
 
 
 Plantings = dict[str, Callable[[Callable[..., None]], None]]
+
+
+def moves_end_before_their_replicas_are_in_sync(patch: Patch) -> None:
+    """A reassignment ends at once, and the new replicas count as in sync."""
+
+    def complete(self: PartitionDraft) -> None:
+        if self.adding or self.removing:
+            replicas = [replica for replica in self.replicas if replica not in self.removing]
+            self.isr, self.replicas = list(replicas), replicas
+            self.adding, self.removing = [], []
+
+    patch(PartitionDraft, "_complete_reassignment", complete)
+
+
 BY_KIND: dict[str, Plantings] = {
     "append time": {
         "another-append-time-is-answered": another_append_time_is_answered,
@@ -166,6 +180,9 @@ BY_KIND: dict[str, Plantings] = {
     "fetch sessions": {
         "sessions-forget-nothing": sessions_forget_nothing,
         "sessions-stay-where-they-began": sessions_stay_where_they_began,
+    },
+    "new topics that move": {
+        "moves-end-before-their-replicas-are-in-sync": moves_end_before_their_replicas_are_in_sync,
     },
     "retention": {
         "one-segment-too-many": one_segment_too_many,
