@@ -1,0 +1,14 @@
+"""Consumer groups of KIP-848: the broker assigns partitions, and members follow it one by one.
+
+states.py         states of a group and of its members
+member.py         one member: what it says about itself, its epoch, what it has; pure
+reconciliation.py the next step of a member towards its target assignment; pure
+assignors.py      `uniform` and `range`; pure
+group.py          one group: replays records, answers heartbeats with records; pure
+draft.py          the records of one heartbeat: subscription and target assignment; pure
+requests.py       a heartbeat: its fields, the checks of them, its answer; pure
+records.py        records of a group from and to Kafka's bytes
+
+A heartbeat changes nothing by itself. It returns records, which `ConsumerGroup.replay` applies once
+they are appended, the same as at loading.
+"""

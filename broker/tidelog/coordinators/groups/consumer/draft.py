@@ -1,0 +1,161 @@
+"""The records of one heartbeat: what the member subscribes to, and the target assignment if it is
+computed anew. Pure; `ConsumerGroup.heartbeat` makes a draft for each heartbeat.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tidelog.coordinators.groups.consumer.assignors import ASSIGNORS, Subscriber
+from tidelog.coordinators.groups.consumer.reconciliation import Target
+from tidelog.coordinators.groups.consumer.records import (
+    assignment_record,
+    epoch_record,
+    pattern_record,
+    removal,
+    subscription_record,
+    target_epoch_record,
+    target_record,
+)
+from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tidelog.coordinators.groups.consumer.group import ConsumerGroup, Topics
+    from tidelog.coordinators.groups.consumer.member import ConsumerMember
+    from tidelog.coordinators.groups.consumer.records import Record
+    from tidelog.coordinators.groups.member import Now
+
+    Patterns = Mapping[str, frozenset[str]]
+
+__all__ = ["Draft", "subscribed_names"]
+
+
+class Draft:
+    """The member after a heartbeat, and the records so far. The group is only read."""
+
+    def __init__(
+        self, group: ConsumerGroup, member: ConsumerMember, replaced: ConsumerMember | None
+    ) -> None:
+        """`replaced` is the static member whose place the member takes."""
+        self.member = member
+        self.replaced = replaced
+        self.records: list[Record] = []
+        self.target = Target(
+            group.assignment_epoch, group.targets.get((replaced or member).member_id, {})
+        )
+        self._group = group
+        self._epoch = group.epoch
+        self._patterns: Patterns = group.patterns
+        if replaced is not None:
+            self.records += [
+                *removal(group.group_id, replaced.member_id),
+                subscription_record(group.group_id, member),
+                target_record(group.group_id, member.member_id, self.target.partitions),
+                assignment_record(group.group_id, member),
+            ]
+
+    def subscribe(self, before: ConsumerMember, topics: Topics, now: Now) -> None:
+        """Add what the member says that is new; begin an epoch if it subscribes to other topics, or
+        if the topics have changed."""
+        group, member = self._group, self.member
+        is_new = self.replaced is None and member.member_id not in group.members
+        if is_new or (self.replaced is None and member.subscription != before.subscription):
+            self.records.append(subscription_record(group.group_id, member))
+        is_changed = group.epoch == 0 or not member.subscription.subscribes_as(before.subscription)
+        if not (is_changed or group.is_stale):
+            return
+        members = self._members()
+        is_changed |= self._resolve(members, topics, now)
+        metadata_hash = topics.hash_of(subscribed_names(members.values(), self._patterns))
+        if is_changed or metadata_hash != group.metadata_hash:
+            self._epoch += 1
+            self.records.append(epoch_record(group.group_id, self._epoch, metadata_hash))
+        else:  # after a change this waits for the next heartbeat: the write may fail
+            group.topics_seen()
+
+    def _members(self) -> dict[str, ConsumerMember]:
+        """Return the members as they will be."""
+        members = dict(self._group.members)
+        if self.replaced is not None:
+            members.pop(self.replaced.member_id, None)
+        members[self.member.member_id] = self.member
+        return members
+
+    def _resolve(self, members: Mapping[str, ConsumerMember], topics: Topics, now: Now) -> bool:
+        """Match the regular expressions with the topics; return whether any match has changed."""
+        group = self._group
+        own = self.member.subscription.topic_regex
+        wanted = {each.subscription.topic_regex for each in members.values()}
+        patterns = {}
+        is_changed = False
+        for regex in sorted(each for each in wanted if each):
+            known = group.patterns.get(regex)
+            if known is not None and not group.is_stale:
+                patterns[regex] = known
+                continue
+            try:
+                patterns[regex] = topics.matching(regex)
+            except ValueError as error:
+                if regex == own:
+                    raise RefusedError(
+                        ErrorCode.INVALID_REGULAR_EXPRESSION,
+                        f"SubscribedTopicRegex `{regex}` is not a valid regular expression: "
+                        f"{error}.",
+                    ) from None
+                patterns[regex] = frozenset()
+            if patterns[regex] != known:
+                is_changed = True
+                found = (patterns[regex], topics.version, now.wall_ms)
+                self.records.append(pattern_record(group.group_id, regex, found))
+        for regex in sorted(group.patterns.keys() - patterns.keys()):
+            self.records.append(pattern_record(group.group_id, regex, None))
+        self._patterns = patterns
+        return is_changed
+
+    def assign(self, topics: Topics, now: Now) -> None:
+        """Add the target assignment of the group's epoch if it is not computed yet."""
+        group = self._group
+        if self._epoch <= group.assignment_epoch:
+            return
+        members = self._members()
+        counts: dict[bytes, int] = {}
+        known = dict(group.targets)
+        known[self.member.member_id] = self.target.partitions
+        subscribers = {}
+        for member_id, member in members.items():
+            ids = set()
+            for name in subscribed_names([member], self._patterns):
+                found = topics.find(name)
+                if found is not None:
+                    ids.add(found[0])
+                    counts[found[0]] = found[1]
+            subscribers[member_id] = Subscriber(
+                frozenset(ids), known.get(member_id, {}), member.subscription.instance_id
+            )
+        targets = ASSIGNORS[self._assignor(members.values())](subscribers, counts)
+        for member_id in sorted(targets):
+            is_new = member_id not in group.targets and self.replaced is None
+            if is_new or targets[member_id] != known.get(member_id):
+                record = target_record(group.group_id, member_id, targets[member_id])
+                self.records.append(record)
+        self.records.append(target_epoch_record(group.group_id, self._epoch, now.wall_ms))
+        self.target = Target(self._epoch, targets[self.member.member_id])
+
+    def _assignor(self, members: Iterable[ConsumerMember]) -> str:
+        """Return the assignor that most members want; the default if none of them wants one."""
+        names = self._group.limits.assignors
+        votes = Counter(each.subscription.server_assignor for each in members)
+        return max(names, key=lambda name: votes[name])
+
+
+def subscribed_names(members: Iterable[ConsumerMember], patterns: Patterns) -> set[str]:
+    """Return the topics that these members subscribe to, by name or by regular expression."""
+    names: set[str] = set()
+    for member in members:
+        names |= member.subscription.topic_names
+        names |= patterns.get(member.subscription.topic_regex or "", frozenset())
+    return names

@@ -1,0 +1,71 @@
+"""The next step of a member towards its target assignment (KIP-848: revoke first, then assign).
+
+Pure; the steps are those of Kafka's CurrentAssignmentBuilder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS
+from tidelog.coordinators.groups.consumer.states import MemberState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.coordinators.groups.consumer.assignors import Partitions
+    from tidelog.coordinators.groups.consumer.member import ConsumerMember, Epochs
+
+__all__ = ["Target", "next_step"]
+
+
+class Target(NamedTuple):
+    """The target assignment of a member and its epoch."""
+
+    epoch: int
+    partitions: Partitions
+
+
+def next_step(
+    member: ConsumerMember,
+    target: Target,
+    owned: Partitions | None,
+    is_taken: Callable[[bytes, int], bool],
+) -> ConsumerMember:
+    """Return the member after its next step, or the same one if it must wait.
+
+    `owned` is what the member says that it owns, None if it does not say; `is_taken` tells whether
+    another member still has a partition.
+    """
+    if member.is_reconciled(target.epoch):
+        return member
+    if member.state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, member.revoking):
+        return member
+    kept: dict[bytes, dict[int, int]] = {}
+    revoking: dict[bytes, dict[int, int]] = {}
+    for topic, partitions in member.assigned.items():
+        wanted = target.partitions.get(topic, frozenset())
+        for partition, epoch in partitions.items():
+            place = kept if partition in wanted else revoking
+            place.setdefault(topic, {})[partition] = epoch
+    if revoking and _owns_any(owned, revoking):
+        return member.moved(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, revoking)
+    is_waiting = False
+    for topic, wanted in target.partitions.items():
+        for partition in sorted(wanted - kept.get(topic, {}).keys()):
+            if is_taken(topic, partition):
+                is_waiting = True
+            else:
+                kept.setdefault(topic, {})[partition] = target.epoch
+    state = MemberState.UNRELEASED_PARTITIONS if is_waiting else MemberState.STABLE
+    return member.moved(state, target.epoch, kept, NO_PARTITIONS)
+
+
+def _owns_any(owned: Partitions | None, revoking: Epochs) -> bool:
+    """Return whether the member may still own one of these; it may if it does not say."""
+    if owned is None:
+        return True
+    return any(
+        not owned.get(topic, frozenset()).isdisjoint(partitions)
+        for topic, partitions in revoking.items()
+    )

@@ -1,0 +1,110 @@
+"""A heartbeat of a consumer group's member: its fields, the checks of them, and its answer. Pure.
+
+The errors and their messages are those of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.coordinators.groups.consumer.assignors import ASSIGNORS
+from tidelog.coordinators.groups.consumer.member import LEAVING, LEAVING_STATIC
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tidelog.coordinators.groups.consumer.assignors import Partitions
+
+__all__ = ["Answer", "Heartbeat", "RefusedError", "check"]
+
+
+class RefusedError(Exception):
+    """A request that the group refuses; it changes nothing."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Heartbeat(NamedTuple):
+    """A ConsumerGroupHeartbeat request. None and -1: unchanged since the last one."""
+
+    member_id: str
+    epoch: int  # 0 joins, LEAVING and LEAVING_STATIC leave
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: tuple[str, ...] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Partitions | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the member says all; it does so when it joins and after an error."""
+        return self.epoch == 0 or (
+            self.rebalance_timeout_ms != -1
+            and (self.topic_names is not None or self.topic_regex is not None)
+            and self.owned is not None
+        )
+
+
+class Answer(NamedTuple):
+    """What a member gets; `assigned` is None if it has not changed."""
+
+    member_id: str
+    epoch: int
+    assigned: Partitions | None = None
+
+
+def check(
+    group_id: str,
+    request: Heartbeat,
+    *,
+    needs_member_id: bool,
+    assignors: Collection[str] = ASSIGNORS,
+) -> None:
+    """Check the fields of a request; RefusedError for the first wrong one, as in Kafka.
+
+    From v1 on (KIP-1082), `needs_member_id`: the consumer makes its own member id.
+    """
+    if not request.member_id and (needs_member_id or request.epoch > 0 or request.epoch == LEAVING):
+        raise _invalid("MemberId can't be empty.")
+    if not group_id:
+        raise _invalid("GroupId can't be empty.")
+    if request.instance_id == "":
+        raise _invalid("InstanceId can't be empty.")
+    if request.rack_id == "":
+        raise _invalid("RackId can't be empty.")
+    if request.epoch == 0:
+        _check_join(request)
+    elif request.epoch == LEAVING_STATIC and request.instance_id is None:
+        raise _invalid("InstanceId can't be null.")
+    elif request.epoch < LEAVING_STATIC:
+        raise _invalid("MemberEpoch is invalid.")
+    name = request.server_assignor
+    if name is not None and name not in assignors:
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {name} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _check_join(request: Heartbeat) -> None:
+    if request.rebalance_timeout_ms == -1:
+        raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+    if request.owned is None or request.owned:
+        raise _invalid("TopicPartitions must be empty when (re-)joining.")
+    if request.topic_names is None and request.topic_regex is None:
+        raise _invalid(
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
+            "(re-)joining."
+        )
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(ErrorCode.INVALID_REQUEST, message)
