@@ -11,4 +11,5 @@ shard.py        one partition of `__consumer_offsets` in memory
 coordinator.py  follows elections, performs effects, sets timers, writes records
 gauges.py       metrics of groups: number, offsets, lag
 admin.py        commit and fetch offsets; list, describe, delete and expire groups
+consumer/       the core of KIP-848 groups, which nothing serves yet
 """

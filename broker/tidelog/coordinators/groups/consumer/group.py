@@ -224,7 +224,7 @@ class ConsumerGroup:
         return Step(answer, self.fence([request.member_id], topics))
 
     def fence(self, member_ids: Iterable[str], topics: Topics) -> list[Record]:
-        """Return the records that remove these members; the next heartbeat assigns anew."""
+        """Return the records that remove these members; the next heartbeat computes the targets."""
         leaving = sorted(member_ids)
         records = [record for each in leaving for record in removal(self.group_id, each)]
         rest = [each for each in self.members.values() if each.member_id not in leaving]
