@@ -1,5 +1,6 @@
-"""The records of one heartbeat: what the member subscribes to, and the target assignment if it must be
-computed again. Pure; `ConsumerGroup.heartbeat` makes a draft for each heartbeat.
+"""The records of one heartbeat: what the member subscribes to, and a new target assignment.
+
+Pure; `ConsumerGroup.heartbeat` makes a draft for each heartbeat.
 """
 
 from __future__ import annotations
