@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.processes import END_S_MAX
 from tidelog.control.http_client import HttpControl
 from tidelog.testing.records import produce
 
@@ -38,10 +39,16 @@ def browser() -> Iterator[Browser]:
         yield started.chromium.launch(executable_path=CHROMIUM, args=arguments)
 
 
+def new_page(browser: Browser) -> Page:
+    page = browser.new_page()
+    page.set_default_timeout(1000 * END_S_MAX)
+    return page
+
+
 @contextmanager
 def page_of(browser: Browser, url: str) -> Iterator[Page]:
     """A page on which nothing fails, and which fetches nothing from elsewhere."""
-    page = browser.new_page()
+    page = new_page(browser)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda line: errors.append(line.text) if is_error(line) else None)
@@ -124,13 +131,19 @@ def copy_and_compare(page: Page, orders: Locator, control: HttpControl, servers:
 
 
 def kill_and_start(page: Page, control: HttpControl) -> None:
-    card = page.locator("#brokers [data-broker='3']")
+    status = {n: page.locator(f"#brokers [data-broker='{n}'] .status") for n in (2, 3)}
     page.get_by_role("button", name="Kill broker 3").focus()
     page.keyboard.press("Enter")
-    card.locator(".status", has_text="stopped").wait_for()
-    assert [one.node_id for one in control.state().brokers] == [1, 2]
-    page.get_by_role("button", name="Start broker 3").click()
-    card.locator(".status", has_text="running").wait_for()
+    status[3].filter(has_text="stopped").wait_for()
+    focused = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused == "Start broker 3", "the focus goes on to what can be done now"
+    page.get_by_role("button", name="Kill broker 2").click()
+    status[2].filter(has_text="stopped").wait_for()
+    assert [one.node_id for one in control.state().brokers] == [1]
+    page.get_by_role("button", name="Start all").click()
+    page.get_by_text("Started all brokers").wait_for()
+    for each in status.values():
+        each.filter(has_text="running").wait_for()
 
 
 def advance(page: Page, control: HttpControl) -> None:
@@ -178,7 +191,7 @@ def test_the_token_and_a_scenario(browser: Browser, serve: Serve) -> None:
     """The page asks for the token, or takes it from its address; all it asks for has it then."""
     served = serve("--port", "0", "--control", "127.0.0.1:0", TIDELOG_CONTROL_TOKEN="secret")
     url = served.bootstrap.partition(" control=")[2]
-    page = browser.new_page()
+    page = new_page(browser)
     page.goto(f"{url}/#token=secret")
     page.get_by_role("button", name="Kill broker 1").wait_for()
     assert "secret" not in page.url

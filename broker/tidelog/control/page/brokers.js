@@ -60,10 +60,12 @@ function brokerView(key) {
       connections.replaceChildren(...all.slice(0, CONNECTIONS_MAX).map((one) =>
         h("li", {}, `${one.client_host}:${one.client_port} ${one.software} ${one.waiting.length ? `waits: ${one.waiting.join(", ")}` : ""}`)));
       say(failure, broker.failure ?? "");
+      const focused = Object.values(buttons).find((each) => each === document.activeElement);
       buttons.start.hidden = broker.is_running;
       buttons.stop.hidden = buttons.kill.hidden = !broker.is_running;
       buttons.freeze.hidden = !broker.is_running || broker.is_frozen;
       buttons.thaw.hidden = !broker.is_frozen;
+      if (focused?.hidden) Object.values(buttons).find((each) => !each.hidden).focus();
     },
   };
 }
@@ -81,6 +83,7 @@ export function brokersView() {
     const isFrozen = speed === 0;
     act(isFrozen ? "clock.resume" : "clock.freeze", {}, isFrozen ? "Time passes again" : "Time stands still", $("freeze-time"));
   });
+  $("start-all").addEventListener("click", () => act("brokers.start_all", {}, "Started all brokers", $("start-all")));
   return (state) => {
     const cluster = state.get("cluster");
     speed = cluster?.speed ?? 1;
@@ -88,6 +91,7 @@ export function brokersView() {
     say($("freeze-time"), speed === 0 ? "Resume time" : "Freeze time");
     say($("servers"), cluster?.bootstrap_servers || "none");
     const entries = [...state].filter(([key]) => key.startsWith("broker/"));
+    $("start-all").hidden = entries.filter(([, broker]) => !broker.is_running).length < 2;
     entries.sort(([, a], [, b]) => a.node_id - b.node_id);
     brokers.show(entries.map(([key, broker]) => [key, {
       broker,

@@ -43,6 +43,7 @@ listen((changes, isFirst) => {
     if (value === null) state.delete(key);
     else state.set(key, value);
   }
+  if (changes.error === null) tell("");
   if (changes.error) tell(`The state was not read: ${changes.error}`, { isError: true });
   for (const [prefixes, draw] of SECTIONS) {
     if (prefixes.some((prefix) => touched.has(prefix))) draw(state);
