@@ -19,6 +19,7 @@ PYTHON = (
     "aiokafka",
     "confluent-kafka",
     "faststream",
+    "faust",
     "kafka-python",
     "quix-streams",
     "schema-registry",

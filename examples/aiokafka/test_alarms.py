@@ -13,7 +13,6 @@ from alarms import watch
 import tidelog
 
 pytestmark = pytest.mark.anyio
-FAST = {"broker.session.timeout.ms": 2000, "group.initial.rebalance.delay.ms": 0}
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def cluster():
-    async with tidelog.Cluster(FAST, brokers=3, min_insync_replicas=2) as cluster:
+    async with tidelog.Cluster(brokers=3, min_insync_replicas=2) as cluster:
         await cluster.create_topic("temperatures")
         await cluster.create_topic("alarms")
         yield cluster

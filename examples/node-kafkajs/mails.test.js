@@ -20,7 +20,7 @@ before(async () => {
   kafka = new Kafka({
     brokers: [broker.bootstrapServers],
     logLevel: logLevel.NOTHING,
-    retry: { initialRetryTime: 20, maxRetryTime: 200 },
+    retry: { initialRetryTime: 20, maxRetryTime: 200, retries: 100 },
   });
 });
 
