@@ -20,6 +20,7 @@ from tidelog.tiered.metadata.settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
+    pause_s,
 )
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -124,7 +125,8 @@ def test_what_cannot_be_names_its_key(client: str, name: str) -> None:
     for text in ("0", str(high)):
         one = {wrong: text, key("producer", "request.timeout.ms"): "0"}
         assert getattr(settings_of(one).consumer, name.replace(".", "_")) == int(text)
-    assert settings_of({key("consumer", "retry.backoff.ms"): "0"}).consumer.retry_s > 0
+    consumer_settings = settings_of({key("consumer", "retry.backoff.ms"): "0"}).consumer
+    assert pause_s(consumer_settings.retry_backoff_ms) > 0
 
 
 @pytest.mark.parametrize("client", ["common.client", "producer", "consumer", "admin"])

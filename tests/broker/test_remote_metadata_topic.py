@@ -27,7 +27,7 @@ from support.remote_metadata import (
 from support.remote_topic import MemoryClient, MemoryTopic
 from tidelog.tiered.metadata import topic as metadata_topic
 from tidelog.tiered.metadata.consumer import MetadataConsumer
-from tidelog.tiered.metadata.settings import MetadataSettings
+from tidelog.tiered.metadata.settings import MetadataSettings, pause_s
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_storage.remote.api import (
     PartitionDelete,
@@ -354,8 +354,8 @@ def test_settings_that_cannot_be_name_their_key(key: str, text: str, reason: str
 
 def test_nothing_is_asked_for_without_a_pause() -> None:
     name = "remote.log.metadata.initialization.retry.interval.ms"
-    assert MetadataSettings.of({name: "0"}).retry_s > 0
-    assert MetadataSettings.of({name: "250"}).retry_s == 0.25
+    assert pause_s(MetadataSettings.of({name: "0"}).retry_ms) > 0
+    assert pause_s(MetadataSettings.of({name: "250"}).retry_ms) == 0.25
 
 
 def test_the_topic_is_asked_for_once_whatever_the_time() -> None:

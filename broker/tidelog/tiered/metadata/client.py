@@ -21,6 +21,7 @@ from tidelog.replication.partition import (
     LATEST_TIMESTAMP,
     Partition,
 )
+from tidelog.tiered.metadata.settings import pause_s
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest, ProduceRequest
 from tidelog_protocol.primitives import ZERO_UUID
@@ -160,6 +161,7 @@ class MetadataTopicClient:
         """
         loop, settings = asyncio.get_running_loop(), self.settings.producer
         deadline = loop.time() + settings.delivery_timeout_ms / 1000
+        retry_s = pause_s(settings.retry_backoff_ms)
         while True:
             try:
                 partition = self._led_here(index)
@@ -167,9 +169,9 @@ class MetadataTopicClient:
                     return await self._append(index, value, partition.leader_epoch)
                 return await self._produce(index, value)
             except TopicError as error:
-                if loop.time() + settings.retry_s >= deadline or not error.code.retriable:
+                if loop.time() + retry_s >= deadline or not error.code.retriable:
                     raise
-            await asyncio.sleep(settings.retry_s)
+            await asyncio.sleep(retry_s)
 
     async def _append(self, index: int, value: bytes, leader_epoch: int) -> int:
         now_ms = self.replicas.clock.wall_ms()

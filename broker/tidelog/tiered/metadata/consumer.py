@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tidelog.network.peers import PeerError
 from tidelog.replication.purgatory import DelayedOperation
 from tidelog.tiered.metadata.client import Chunk, TopicError
+from tidelog.tiered.metadata.settings import pause_s
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class MetadataConsumer:
                 log.exception("metadata partitions at broker %d can't be read", broker)
                 is_read = False
             if not is_read:
-                await asyncio.sleep(self._client.settings.consumer.retry_s)
+                await asyncio.sleep(pause_s(self._client.settings.consumer.retry_backoff_ms))
         del self._readers[broker]
         if broker == self._client.replicas.node_id:
             self._watch_all(())

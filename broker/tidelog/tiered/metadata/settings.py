@@ -14,7 +14,13 @@ from tidelog_protocol.messages.admin import CreateTopicsRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ClientSettings", "ConsumerSettings", "MetadataSettings", "ProducerSettings"]
+__all__ = [
+    "ClientSettings",
+    "ConsumerSettings",
+    "MetadataSettings",
+    "ProducerSettings",
+    "pause_s",
+]
 
 _INT16_MAX, _INT32_MAX, _INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
@@ -52,11 +58,6 @@ class MetadataSettings(NamedTuple):
             raise ValueError(f"{_PREFIX}topic.retention.ms: 0 would keep nothing, -1 keeps all")
         return cls(**values)
 
-    @property
-    def retry_s(self) -> float:
-        """The pause between attempts to create the topic."""
-        return _pause_s(self.retry_ms)
-
     @staticmethod
     def knows(key: str) -> bool:
         """Return whether a setting has an effect."""
@@ -92,11 +93,6 @@ class ProducerSettings(NamedTuple):
     delivery_timeout_ms: int
     retry_backoff_ms: int = 100
 
-    @property
-    def retry_s(self) -> float:
-        """The pause between attempts."""
-        return _pause_s(self.retry_backoff_ms)
-
 
 class ConsumerSettings(NamedTuple):
     """Settings for reading partitions and looking up offsets. `max_partition_fetch_bytes` also
@@ -109,11 +105,6 @@ class ConsumerSettings(NamedTuple):
     fetch_max_bytes: int = 1 << 20
     max_partition_fetch_bytes: int = 1 << 16
     retry_backoff_ms: int = 100
-
-    @property
-    def retry_s(self) -> float:
-        """The pause between attempts."""
-        return _pause_s(self.retry_backoff_ms)
 
 
 _COMMON = "common.client"
@@ -189,6 +180,6 @@ def _number(config: Mapping[str, str], name: str, default: int, low: int, high: 
     return value
 
 
-def _pause_s(pause_ms: int) -> float:
+def pause_s(pause_ms: int) -> float:
     """Return a pause in seconds, never 0: a retry without a pause would block the loop."""
     return max(1, pause_ms) / 1000

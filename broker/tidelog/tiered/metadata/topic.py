@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tidelog.start_error import StartError
 from tidelog.tiered.metadata.client import TopicError
 from tidelog.tiered.metadata.consumer import MetadataConsumer
-from tidelog.tiered.metadata.settings import MetadataSettings
+from tidelog.tiered.metadata.settings import MetadataSettings, pause_s
 from tidelog.tiered.metadata.tracked import Tracked
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
@@ -167,7 +167,7 @@ class TopicBasedMetadata:
     async def _run(self) -> None:
         """Find or create the topic, follow new partitions, and save from time to time."""
         settings = self._settings
-        if not await self._find_topic(settings.retry_s, settings.retry_ms_max / 1000):
+        if not await self._find_topic(pause_s(settings.retry_ms), settings.retry_ms_max / 1000):
             return
         topic_id = self._topic_id = self.client.topic_id
         self._is_open = True
@@ -324,7 +324,7 @@ class TopicBasedMetadata:
                 end_offset = await self.client.end_offset(index)
             except TopicError as error:
                 log.debug("%s", error)
-                await asyncio.sleep(self.client.settings.consumer.retry_s)
+                await asyncio.sleep(pause_s(self.client.settings.consumer.retry_backoff_ms))
                 continue
             for tracked, asks, next_offset in waiting:
                 if tracked.asks != asks:
