@@ -126,7 +126,8 @@ def test_every_module_is_imported_or_started_by_something() -> None:
 
 FOLDERS = {path.name: path.parent for room in ROOMS for path in (ROOT / room).glob("tidelog*")}
 # Imports for types alone, both ends of which are parts of one thing: a log and what works on it, a
-# node of the quorum and its requests, a simulated disk and its files, a world and its faults.
+# node of the quorum and its requests, a simulated disk and its files, a world and its faults, a
+# group and the draft of its changes.
 TYPES_OF_THE_WHOLE = {
     *(
         (f"tidelog_storage.{part}", "tidelog_storage.log")
@@ -141,6 +142,7 @@ TYPES_OF_THE_WHOLE = {
         for part in ("disk_files", "disk_trouble")
     ),
     ("tidelog.simulation.faults", "tidelog.simulation.application"),
+    ("tidelog.coordinators.groups.consumer.draft", "tidelog.coordinators.groups.consumer.group"),
 }
 
 
@@ -180,7 +182,7 @@ OPTIONS = {
     "broker/tidelog/control/faults/handles.py: on",
     "broker/tidelog/coordinators/transactions/transactions.py: __init__",
     "broker/tidelog/embedded/cluster.py: __init__",
-    "broker/tidelog/embedded/cluster.py: run",
+    "broker/tidelog/embedded/running.py: run",
     "broker/tidelog/simulation/search.py: options_of",
     "protocol/tidelog_protocol/records.py: build_batch",
 }

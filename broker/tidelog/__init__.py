@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.control.errors import ControlError
-    from tidelog.embedded.cluster import Cluster, ClusterError, RunningCluster, run
+    from tidelog.embedded.cluster import Cluster, ClusterError
+    from tidelog.embedded.running import RunningCluster, run
     from tidelog.start_error import StartError
     from tidelog_storage.base_error import TidelogError
     from tidelog_storage.config_key import ConfigError
@@ -64,8 +65,10 @@ __all__ = [
 _HOMES = {
     "ConfigError": "tidelog_storage.config_key",
     "ControlError": "tidelog.control.errors",
+    "RunningCluster": "tidelog.embedded.running",
     "StartError": "tidelog.start_error",
     "TidelogError": "tidelog_storage.base_error",
+    "run": "tidelog.embedded.running",
 }
 
 __version__: str

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
     from tidelog.control.blocking import Clock
     from tidelog.control.faults.blocking import Devices, Faults, Network
-    from tidelog.embedded.cluster import RunningCluster, Setting
+    from tidelog.embedded.cluster_settings import Setting
+    from tidelog.embedded.running import RunningCluster
     from tidelog.embedded.tiered import Tiered
     from tidelog.testing.kit import Clusters
 

@@ -78,12 +78,26 @@ def test_the_door_imports_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tidelog.__main__", "tidelog.embedded.cluster", "tidelog.config.broker"]
+    "name",
+    [
+        "tidelog.__main__",
+        "tidelog.embedded.cluster",
+        "tidelog.embedded.running",
+        "tidelog.config.broker",
+    ],
 )
 def test_doors_do_without_asyncio(name: str) -> None:
     modules = imported_by(f"import {name}")
     assert "asyncio" not in modules
     check(f"import {name}", set())
+
+
+def test_the_two_entry_points_do_not_import_each_other() -> None:
+    names = {"cluster": "running", "running": "cluster"}
+    for name, other in names.items():
+        modules = imported_by(f"import tidelog.embedded.{name}")
+        assert f"tidelog.embedded.{name}" in modules
+        assert f"tidelog.embedded.{other}" not in modules
 
 
 def test_serve_imports_nothing_heavy() -> None:

@@ -1,7 +1,7 @@
 """The entry points for Python code: start, stop and query brokers.
 
-cluster.py           `run()` and `Cluster`
-running.py           handles on brokers in another process, for code without asyncio
+cluster.py           `Cluster`: brokers in this event loop
+running.py           `run()`: brokers in another process, for code without asyncio
 pipe.py              control calls to that process, and its answers
 nodes.py             one node of a cluster: in this loop, or in its own process
 cluster_client.py    a blocking client of a cluster, which asks the right broker

@@ -1,7 +1,7 @@
-"""The public entry points: `run()` starts brokers in another process, `Cluster` in this event loop.
+"""`Cluster`: brokers in this event loop. `running.py` has `run()`, which starts another process.
 
 Settings have Kafka's `server.properties` names, passed as a mapping or as keywords with underscores
-for dots: `run({"log.retention.ms": 1000})` is `run(log_retention_ms=1000)`. Without `data_dir` the
+for dots: `Cluster({"log.dirs": "x"})` is `Cluster(log_dirs="x")`. Without `data_dir` the
 data lives in a temporary folder, which is removed at the end.
 
 `brokers=3` starts three brokers. Each is also a voter of the metadata quorum. They share one
@@ -33,7 +33,6 @@ from tidelog.embedded.cluster_settings import (
     temporary_data_dir,
 )
 from tidelog.embedded.ports import Ports
-from tidelog.embedded.running import RunningCluster
 from tidelog.embedded.tiered import Tiered, tiered_settings, with_tier
 
 if TYPE_CHECKING:
@@ -50,53 +49,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Cluster",
     "ClusterError",
-    "RunningCluster",
     "Setting",
     "broker_properties",
     "has_data_dir",
     "properties_of",
-    "run",
     "temporary_data_dir",
 ]
 
 # A free port is found, released and bound again: another process may take it in between.
 PORT_TRIES = 3
-
-
-def run(
-    settings: Mapping[str, Setting] | None = None,
-    /,
-    *,
-    brokers: int = 1,
-    isolated: bool = False,
-    racks: Sequence[str] | None = None,
-    host: str | None = None,
-    port: int | None = None,
-    data_dir: str | os.PathLike[str] | None = None,
-    tiered: Tiered = False,
-    tiered_topics: Sequence[str] = (),
-    **more: Setting,
-) -> RunningCluster:
-    """Return brokers that run in another process; `with` starts them.
-
-    - `settings` and further keywords: the brokers' settings by their Kafka names.
-    - `brokers`: how many; `isolated` gives each broker its own process.
-    - `racks`: the rack of each broker.
-    - `host`, `port`: where the first broker listens; broker N listens on port + N - 1.
-      Without host, port and the setting `listeners`, each takes a free port of 127.0.0.1.
-    - `data_dir`: folder of the data; without it the data is temporary.
-    - `tiered`: the remote tier: True for a folder beside the data, a directory, or
-      "s3://bucket/prefix". Topics join by `remote.storage.enable=true`, or if their names match one
-      of `tiered_topics` (`*` and `?` for any characters).
-    """
-    return RunningCluster(
-        brokers=brokers,
-        isolated=isolated,
-        racks=racks,
-        address=(host, port),
-        data_dir=data_dir,
-        settings=tiered_settings(tiered, tiered_topics) | properties_of(settings, more),
-    )
 
 
 class Cluster(ClusterCalls):

@@ -1,4 +1,4 @@
-"""`RunningCluster`: brokers in another process, and handles on them.
+"""`run()` and `RunningCluster`: brokers in another process, and handles on them.
 
 The process is `tidelog serve --until-stdin-ends`, which ends with this process. It reads control
 calls as lines of standard input and answers each with a line on standard output
@@ -22,6 +22,7 @@ from tidelog.embedded.cluster_settings import (
     has_data_dir,
     properties_of,
 )
+from tidelog.embedded.tiered import Tiered, tiered_settings
 
 if TYPE_CHECKING:
     import subprocess
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tidelog.control.brokers import Brokers
     from tidelog.embedded.pipe import Pipe
 
-__all__ = ["RunningBroker", "RunningCluster"]
+__all__ = ["RunningBroker", "RunningCluster", "run"]
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
@@ -286,3 +287,39 @@ class RunningCluster(RunningBrokers):
     ) -> None:
         with beside(error):
             self.stop()
+
+
+def run(
+    settings: Mapping[str, Setting] | None = None,
+    /,
+    *,
+    brokers: int = 1,
+    isolated: bool = False,
+    racks: Sequence[str] | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    tiered: Tiered = False,
+    tiered_topics: Sequence[str] = (),
+    **more: Setting,
+) -> RunningCluster:
+    """Return brokers that run in another process; `with` starts them.
+
+    - `settings` and further keywords: the brokers' settings by their Kafka names.
+    - `brokers`: how many; `isolated` gives each broker its own process.
+    - `racks`: the rack of each broker.
+    - `host`, `port`: where the first broker listens; broker N listens on port + N - 1.
+      Without host, port and the setting `listeners`, each takes a free port of 127.0.0.1.
+    - `data_dir`: folder of the data; without it the data is temporary.
+    - `tiered`: the remote tier: True for a folder beside the data, a directory, or
+      "s3://bucket/prefix". Topics join by `remote.storage.enable=true`, or if their names match one
+      of `tiered_topics` (`*` and `?` for any characters).
+    """
+    return RunningCluster(
+        brokers=brokers,
+        isolated=isolated,
+        racks=racks,
+        address=(host, port),
+        data_dir=data_dir,
+        settings=tiered_settings(tiered, tiered_topics) | properties_of(settings, more),
+    )

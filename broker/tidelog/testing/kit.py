@@ -8,8 +8,8 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from tidelog.control.waiting import summary
-from tidelog.embedded.cluster import run
 from tidelog.embedded.cluster_settings import ClusterError
+from tidelog.embedded.running import run
 from tidelog.testing.shared import SharedCluster
 from tidelog_storage.base_error import TidelogError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tidelog.embedded.cluster import RunningCluster
+    from tidelog.embedded.running import RunningCluster
 
 __all__ = ["Clusters", "new_cluster"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tidelog.embedded.cluster import RunningCluster
+    from tidelog.embedded.running import RunningCluster
 
 __all__ = ["SharedCluster"]
 
