@@ -5,20 +5,25 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import docker
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 from testcontainers.core.config import testcontainers_config
 
 from support.docker_engine import IMAGE, build_image, docker_engine
+from support.examples import UNAVAILABLE, needs_of
 from support.snippets import Snippet, of, run_script
 from tidelog.testing.containers import TidelogContainer
 from tidelog_bench.peers import kafka_jars
+from tidelog_bench.peers.address import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,8 +113,89 @@ def test_variables_of_kafkas_image_start_one_broker(engine: Any) -> None:
 
 
 @pytest.mark.nightly
+def test_node_reaches_brokers_through_mapped_ports(engine: Any, tmp_path: Path) -> None:
+    try:
+        modules = needs_of("node-kafkajs")
+    except UNAVAILABLE as missing:
+        pytest.skip(f"kafkajs: {missing}")
+    assert modules is not None
+    (tmp_path / "node_modules").symlink_to(modules)
+    shutil.copy(Path(__file__).parent / "clients" / "written_and_read.mjs", tmp_path)
+    assert engine.images.get(IMAGE).tags
+    with TidelogContainer(IMAGE).with_brokers(3) as kafka:
+        ended = subprocess.run(
+            ["node", "written_and_read.mjs", kafka.get_bootstrap_server()],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=READ_S_MAX,
+            check=False,
+        )
+    assert ended.stdout.splitlines() == ["a", "b", "c"], ended.stderr
+
+
+@contextmanager
+def voters(engine: Any) -> Iterator[dict[str, Any]]:
+    """Three containers by their mapped addresses: one cluster, on a network of their own."""
+    nodes = {number: f"127.0.0.1:{free_port()}" for number in (1, 2, 3)}
+    network = engine.networks.create(f"tidelog-{os.getpid()}")
+    started: dict[str, Any] = {}
+    try:
+        for number, address in nodes.items():
+            name = f"kafka-{number}"
+            host, _, port = address.partition(":")
+            started[address] = engine.containers.run(
+                IMAGE,
+                detach=True,
+                hostname=name,
+                name=f"{network.name}-{number}",
+                network=network.name,
+                networking_config={network.name: engine.api.create_endpoint_config(aliases=[name])},
+                ports={"19092/tcp": (host, int(port))},
+                environment={
+                    "KAFKA_NODE_ID": str(number),
+                    "KAFKA_PROCESS_ROLES": "broker,controller",
+                    "KAFKA_CONTROLLER_QUORUM_VOTERS": ",".join(
+                        f"{voter}@kafka-{voter}:9093" for voter in nodes
+                    ),
+                    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+                    "KAFKA_INTER_BROKER_LISTENER_NAME": "INSIDE",
+                    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": (
+                        "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT"
+                    ),
+                    "KAFKA_LISTENERS": "INSIDE://:9092,OUTSIDE://:19092,CONTROLLER://:9093",
+                    "KAFKA_ADVERTISED_LISTENERS": f"INSIDE://{name}:9092,OUTSIDE://{address}",
+                    "KAFKA_DEFAULT_REPLICATION_FACTOR": "3",
+                    "KAFKA_MIN_INSYNC_REPLICAS": "2",
+                },
+            )
+        yield started
+    finally:
+        for container in started.values():
+            container.remove(force=True)
+        network.remove()
+
+
+@pytest.mark.nightly
+def test_containers_with_the_same_voters_are_one_cluster(engine: Any) -> None:
+    """Clients reach each through its mapped port, and the others go on without one."""
+    with voters(engine) as containers:
+        addresses = list(containers)
+        assert written_and_read(",".join(addresses), "before") == [b"a", b"b", b"c"]
+        cluster = AdminClient({"bootstrap.servers": addresses[0]}).list_topics(timeout=READ_S_MAX)
+        found = sorted(f"{each.host}:{each.port}" for each in cluster.brokers.values())
+        assert found == sorted(addresses)
+        (partition,) = cluster.topics["before"].partitions.values()
+        assert sorted(partition.replicas) == [1, 2, 3]
+        containers[addresses[2]].kill()
+        assert written_and_read(",".join(addresses[:2]), "before")[:3] == [b"a", b"b", b"c"]
+        assert written_and_read(",".join(addresses[:2]), "after") == [b"a", b"b", b"c"]
+
+
+@pytest.mark.nightly
 def test_javas_testcontainers_take_the_image_for_kafkas(engine: Any) -> None:
-    """KafkaContainer and ConfluentKafkaContainer, and clients in the same JVM."""
+    """KafkaContainer and ConfluentKafkaContainer, and clients in the same JVM; a listener for other
+    containers of the network."""
     assert engine.images.get(IMAGE).tags
     folder = Path(__file__).parent / "testcontainers"
     try:
@@ -124,7 +210,11 @@ def test_javas_testcontainers_take_the_image_for_kafkas(engine: Any) -> None:
         check=False,
         env={**os.environ, "TESTCONTAINERS_RYUK_DISABLED": "true"},
     )
-    assert ended.stdout.splitlines() == ["apache key=value", "confluent key=value"], ended.stderr
+    assert ended.stdout.splitlines() == [
+        "apache key=value",
+        "confluent key=value",
+        "inside orders",
+    ], ended.stderr
 
 
 # -- docs/containers.md ----------------------------------------------------------------------------

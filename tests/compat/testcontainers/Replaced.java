@@ -6,6 +6,8 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
+import org.testcontainers.containers.GenericContainer;
+import org.testcontainers.containers.Network;
 import org.testcontainers.kafka.ConfluentKafkaContainer;
 import org.testcontainers.kafka.KafkaContainer;
 import org.testcontainers.utility.DockerImageName;
@@ -22,6 +24,21 @@ class Replaced {
                 image.asCompatibleSubstituteFor("confluentinc/cp-kafka"))) {
             kafka.start();
             System.out.println("confluent " + writtenAndRead(kafka.getBootstrapServers()));
+        }
+        System.out.println("inside " + (seenInside(image).contains("orders") ? "orders" : "nothing"));
+    }
+
+    /** The topics that another container sees through the listener "kafka:19092". */
+    private static String seenInside(DockerImageName image) throws Exception {
+        try (var network = Network.newNetwork();
+                var kafka = new KafkaContainer(image.asCompatibleSubstituteFor("apache/kafka"))
+                        .withNetwork(network)
+                        .withListener("kafka:19092");
+                var other = new GenericContainer<>(image).withNetwork(network).withCommand("sleep", "300")) {
+            kafka.start();
+            other.start();
+            writtenAndRead(kafka.getBootstrapServers());
+            return other.execInContainer("tidelog", "topics", "--bootstrap-server", "kafka:19092", "list").getStdout();
         }
     }
 
