@@ -111,7 +111,7 @@ def copy_and_compare(page: Page, orders: Locator, control: HttpControl, servers:
     partition = caught_up.partition("orders")
     leader = orders.locator(f"[data-broker='{partition.leader}']")
     leader.locator(".role", has_text="leader").wait_for()
-    leader.locator("[data-offset=end] dd", has_text=f"{RECORDS}").wait_for()
+    leader.locator("[data-offset=stable] dd", has_text=f"{RECORDS}").wait_for()  # the last to move
     assert offsets(leader) == {
         "start": "0",
         "local": "0",
