@@ -86,6 +86,7 @@ METRICS = {
     "p99 closed": Metric("us", more_is_better=False, digits=0),
     "p99 open": Metric("us", more_is_better=False, digits=0),
     "open by closed": Metric("", more_is_better=False, digits=2),
+    "closed by closed": Metric("", more_is_better=False, digits=2),
     "copy delay": Metric("ms", more_is_better=False, digits=0),
     "local rebuild": Metric("ms", more_is_better=False, digits=0),
     "remote rebuild": Metric("ms", more_is_better=False, digits=0),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["CONTROL_NAME", "ControlledTidelog", "IdleDoor", "measure_control"]
 
 CONTROL_NAME = "control door: produce"
+CLOSED, OPEN, ANOTHER = "p99 closed", "p99 open", "another closed"
 RECORD_BYTES = 1024
 SEGMENTS = {"segment.bytes": 64 << 20}
 
@@ -41,32 +42,43 @@ class ControlledTidelog(Tidelog):
 
 
 class IdleDoor(Case):
-    """Produce at a steady rate to a broker with the door open and to one without, in short turns:
-    what else the machine does meets both."""
+    """Produce at a steady rate to a broker with the door open and to two without, in short turns:
+    what else the machine does meets all. The two without differ by chance alone."""
 
     warm_up_share = 0.2
     name = CONTROL_NAME
 
-    def __init__(self, closed: Served, *, rate: int, seconds: int, turns: int) -> None:
+    def __init__(
+        self, closed: Served, another: Served, *, rate: int, seconds: int, turns: int
+    ) -> None:
         """`rate` is in records a second."""
-        self.megabytes = 2 * rate * RECORD_BYTES * seconds * turns // 1_000_000
-        self._closed = closed
+        self.megabytes = 3 * rate * RECORD_BYTES * seconds * turns // 1_000_000
+        self._closed, self._another = closed, another
         self._options = {"size": RECORD_BYTES, "rate": rate, "count": rate * seconds}
         self._turns = turns
 
     def run(self, peer: Served, scale: float) -> dict[str, float]:
         """99th percentile from before Produce to the acknowledgement: the medians of all turns, and
         of what two that follow each other make of it."""
-        found: dict[str, list[float]] = {"p99 closed": [], "p99 open": []}
-        with TierTopic(self._closed, SEGMENTS) as closed, TierTopic(peer, SEGMENTS) as opened:
-            kinds = {"p99 closed": closed, "p99 open": opened}
+        found: dict[str, list[float]] = {CLOSED: [], OPEN: [], ANOTHER: []}
+        with (
+            TierTopic(self._closed, SEGMENTS) as closed,
+            TierTopic(peer, SEGMENTS) as opened,
+            TierTopic(self._another, SEGMENTS) as another,
+        ):
+            kinds = {CLOSED: closed, OPEN: opened, ANOTHER: another}
             for _ in range(max(1, round(self._turns * scale))):
                 for kind in _chance.sample(list(kinds), len(kinds)):
                     found[kind].append(kinds[kind].run("pace", **self._options)["p99_us"])
-        pairs = zip(found["p99 open"], found["p99 closed"], strict=True)
+
+        def by_closed(kind: str) -> float:
+            pairs = zip(found[kind], found[CLOSED], strict=True)
+            return statistics.median(one / other for one, other in pairs)
+
         return {
-            **{kind: statistics.median(times) for kind, times in found.items()},
-            "open by closed": statistics.median(one / other for one, other in pairs),
+            **{kind: statistics.median(found[kind]) for kind in (CLOSED, OPEN)},
+            "open by closed": by_closed(OPEN),
+            "closed by closed": by_closed(ANOTHER),
         }
 
 
@@ -75,12 +87,14 @@ def measure_control(plan: Plan) -> list[str]:
     if plan.only not in CONTROL_NAME or (plan.peers and Tidelog.name not in plan.peers):
         return []
     closed = Tidelog(plan.folder / "door-closed")
+    another = Tidelog(plan.folder / "door-closed-too")
     opened = ControlledTidelog(plan.folder / "door-open")
     try:
-        for peer in (closed, opened):
+        for peer in (closed, another, opened):
             peer.start()
-        run_rounds(plan, [IdleDoor(closed, rate=1000, seconds=2, turns=12)], [opened])
+        case = IdleDoor(closed, another, rate=1000, seconds=2, turns=12)
+        run_rounds(plan, [case], [opened])
     finally:
-        for peer in (closed, opened):
+        for peer in (closed, another, opened):
             peer.remove()
     return [opened.name]

@@ -25,16 +25,18 @@ def test_an_open_door_beside_a_closed_one(tmp_path: Path) -> None:
     except GoUnavailableError as missing:
         pytest.skip(str(missing))
     closed, opened = Tidelog(tmp_path / "closed"), ControlledTidelog(tmp_path / "open")
+    another = Tidelog(tmp_path / "another")
     try:
-        for peer in (closed, opened):
+        for peer in (closed, another, opened):
             peer.start()
         with urllib.request.urlopen(f"http://{opened.door}/openapi.json") as answer:
             assert answer.status == 200
         assert "--control" not in closed.command()
-        figures = IdleDoor(closed, rate=200, seconds=1, turns=1).run(opened, 1.0)
+        figures = IdleDoor(closed, another, rate=200, seconds=1, turns=1).run(opened, 1.0)
     finally:
-        for peer in (closed, opened):
+        for peer in (closed, another, opened):
             peer.remove()
     assert figures["open by closed"] == figures["p99 open"] / figures["p99 closed"] > 0
+    assert figures["closed by closed"] > 0
     assert METRICS.keys() >= figures.keys()
     assert CONTROL_NAME in ORDER
