@@ -26,8 +26,22 @@ def test_every_want_has_a_line_with_all_peers_and_a_test() -> None:
 
 
 def test_the_tests_that_it_names_are_there() -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
+    named = re.findall(r"`((?:tests|examples)/[\w/-]+\.py)::(\w+)`", PAGE)
     assert len(named) == PAGE.count("::") > len(WANTS)
     for file, name in named:
-        tree = ast.parse((ROOT / file).read_text())
-        assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}, file
+        assert name in functions(ROOT / file), file
+
+
+def test_every_test_of_the_demo_suite_shows_a_want() -> None:
+    assert [name for name in example_tests() if f"::{name}`" not in PAGE] == []
+
+
+def functions(file: Path) -> list[str]:
+    tree = ast.parse(file.read_text())
+    return [each.name for each in tree.body if isinstance(each, ast.FunctionDef)]
+
+
+def example_tests() -> list[str]:
+    """The tests of the demo suite."""
+    files = sorted((ROOT / "examples" / "order-service").glob("test_*.py"))
+    return [name for file in files for name in functions(file) if name.startswith("test_")]

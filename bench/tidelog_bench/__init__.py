@@ -20,4 +20,5 @@ Questions of their own, `python -m tidelog_bench.NAME`:
     bench_log.py          an append and a read of a log
     bench_partitions.py   thousands of partitions
     bench_failover.py     a failover of thousands of partitions
+    bench_test_runs.py    starts and resets of a test run's brokers, and what they leave
 """

@@ -8,8 +8,8 @@ loop runs, because the next broker may take as long to recover. The exception is
 it could hit the loop's own code, which then loses a task that is awaited at the end. It is not
 raised in a `__del__` either, where Python prints it and continues.
 
-The process ends at the latest `STOP_SECONDS_MAX` after the request, or twice that if it also
-removes the temporary data of its brokers.
+The process ends at the latest `STOP_SECONDS_MAX` after the request, or `REMOVE_SECONDS_MAX` later
+if it also removes the temporary data of its brokers.
 """
 
 # ruff: noqa: PLC0415 - asyncio is imported when the arguments are known to be good
@@ -20,6 +20,7 @@ import atexit
 import os
 import signal
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-__all__ = ["Ending", "stop_within_limit"]
+__all__ = ["REMOVE_SECONDS_MAX", "Ending", "stop_within_limit"]
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP_SECONDS_MAX = 4.5  # after this the process ends, without flushing the rest
+REMOVE_SECONDS_MAX = 30.0  # the files of some thousand partitions, on a busy disk
 PATIENCE_S = 0.5  # time for the loop to cancel the start
 
 
@@ -79,7 +81,7 @@ class Ending:
         """Called after each `PATIENCE_S`."""
         self._insisted += 1
         if self._insisted * PATIENCE_S >= STOP_SECONDS_MAX:
-            _end_now()
+            _end_now(STOP_SECONDS_MAX)
         if self._loop is not None and not self._is_heard and not _is_finalizing(frame):
             raise KeyboardInterrupt
 
@@ -118,22 +120,18 @@ def _is_finalizing(frame: FrameType | None) -> bool:
 
 
 @contextmanager
-def stop_within_limit() -> Iterator[None]:
+def stop_within_limit(seconds: float = STOP_SECONDS_MAX) -> Iterator[None]:
     """End the process if this takes too long. The timer is the system's, because a disk that hangs
     also blocks the loop's timers."""
-    _limit(STOP_SECONDS_MAX)
+    signal.signal(signal.SIGALRM, partial(_end_now, seconds))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _limit(seconds: float) -> None:
-    signal.signal(signal.SIGALRM, _end_now)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-def _end_now(*_: object) -> None:
+def _end_now(seconds: float, *_: object) -> None:
     """End now. The next start recovers unflushed data, as after a crash."""
-    os.write(2, f"tidelog: did not stop within {STOP_SECONDS_MAX} s; exiting\n".encode())
+    os.write(2, f"tidelog: did not stop within {seconds:g} s; exiting\n".encode())
     os._exit(1)

@@ -13,7 +13,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli.ending import Ending, stop_within_limit
+from tidelog.cli.ending import REMOVE_SECONDS_MAX, Ending, stop_within_limit
 from tidelog.cli.heap import freeze, thaw
 from tidelog.cli.log_lines import set_up_logging
 from tidelog.cli.streams import read_stdin, refuse, say
@@ -125,7 +125,7 @@ async def _serve(
                 await cluster.stop_brokers()
         finally:
             # It has its own limit: many files to remove must not make a clean stop fail.
-            with stop_within_limit():
+            with stop_within_limit(REMOVE_SECONDS_MAX):
                 cluster.remove_temporary()
     except ClusterError:
         raise

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["RunningBroker", "RunningCluster", "run"]
 
 START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = 45.0  # the process has limits of its own, below this (cli/ending.py)
 
 
 class RunningCluster(RunningBrokers):
