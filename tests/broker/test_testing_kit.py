@@ -189,6 +189,44 @@ def test_a_session_ends_if_its_brokers_do_not_start_again(pytester: pytest.Pytes
     )
 
 
+def test_async_tests_by_anyio_and_unittest(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import unittest
+        import pytest
+        import tidelog
+        from aiokafka import AIOKafkaProducer
+
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+
+        @pytest.fixture
+        async def producer(tidelog_bootstrap):
+            async with AIOKafkaProducer(bootstrap_servers=tidelog_bootstrap) as producer:
+                yield producer
+
+        @pytest.mark.anyio
+        async def test_anyio(producer, tidelog_topic, tidelog_faults):
+            fault = tidelog_faults.on("Produce").once().error("NOT_ENOUGH_REPLICAS")
+            assert (await producer.send_and_wait(tidelog_topic, b"1")).offset == 0
+            assert fault.wait(1).hits == 1
+
+        class TestUnittest(unittest.IsolatedAsyncioTestCase):
+            async def asyncSetUp(self):
+                self.cluster = await tidelog.Cluster().start()
+                self.addAsyncCleanup(self.cluster.stop)
+
+            async def test_it(self):
+                await self.cluster.create_topic("orders")
+                servers = self.cluster.bootstrap_servers
+                async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+                    assert (await producer.send_and_wait("orders", b"1")).offset == 0
+        """
+    )
+    pytester.runpytest_subprocess(*ARGUMENTS).assert_outcomes(passed=2)
+
+
 def test_workers_share_a_cluster_and_those_that_control_one_have_their_own(
     pytester: pytest.Pytester,
 ) -> None:
