@@ -112,16 +112,3 @@ def test_coordinators_move_while_it_works(tidelog_cluster, tidelog_bootstrap, bi
         tidelog_cluster.transactions.move(id_, 1 + coordinator % 3)
         assert one.bill()
     assert numbers(tidelog_bootstrap, names["payments"]) == list("012")
-
-
-@several
-def test_a_broker_stops_for_an_update(tidelog_cluster, tidelog_bootstrap, billing, order):
-    """In order: the others lead before it goes."""
-    names = billing.names
-    produce(tidelog_bootstrap, names["orders"], [order(n).to_bytes() for n in range(2)])
-    with billing() as one:
-        assert one.bill()
-        leader = tidelog_cluster.state().partition(names["payments"]).leader
-        tidelog_cluster.brokers[leader - 1].stop()
-        assert one.bill()
-    assert numbers(tidelog_cluster.bootstrap_servers, names["payments"]) == list("01")
