@@ -41,13 +41,15 @@ WARM_UP = 4
 
 def measure_starts(count: int) -> dict[str, Any]:
     """Start and stop so many clusters, after a few that are not counted."""
-    with tempfile.TemporaryDirectory(prefix="tidelog-starts-") as folder:
-        with mock.patch.dict(os.environ, TMPDIR=folder):
-            _starts(WARM_UP)
-            was = _held()
-            times, failures = _starts(count)
-            now = _held()
-            folders = os.listdir(folder)
+    with (
+        tempfile.TemporaryDirectory(prefix="tidelog-starts-") as folder,
+        mock.patch.dict(os.environ, TMPDIR=folder),
+    ):
+        _starts(WARM_UP)
+        was = _held()
+        times, failures = _starts(count)
+        now = _held()
+        folders = os.listdir(folder)
     return {
         "starts": count,
         "failures": len(failures),
