@@ -18,7 +18,7 @@ from tidelog.api.metadata import MetadataApi
 from tidelog.api.offsets import OffsetsApi
 from tidelog.api.produce import ProduceApi
 from tidelog.api.topics import TopicsApi
-from tidelog_protocol.apis import API
+from tidelog_protocol.apis import API, ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
     from tidelog.tiered.tier import RemoteTier
-    from tidelog_protocol.apis import ApiKey
 
     class Family(Protocol):
         """The handlers of one API family."""
@@ -94,6 +93,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         )
     )
     of_groups = keys_of("groups", "group_offsets", "group_admin")
+    of_groups.append(ApiKey.CONSUMER_GROUP_HEARTBEAT)
     of_transactions = keys_of("txns", "txn_admin")
     return {
         **handlers,
@@ -103,6 +103,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
 
 
 def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    from tidelog.api.consumer_groups import ConsumerGroupsApi
     from tidelog.api.group_admin import GroupAdminApi
     from tidelog.api.group_offsets import GroupOffsetsApi
     from tidelog.api.groups import GroupsApi
@@ -118,6 +119,7 @@ def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
                 metadata_bytes_max=parts.config.offset_metadata_max_bytes,
             ),
             GroupAdminApi(admin),
+            ConsumerGroupsApi(),
         )
     )
 

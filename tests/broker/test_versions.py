@@ -38,9 +38,8 @@ BETWEEN_BROKERS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73}
 """Raft's APIs and the controller's, which no broker lists to its clients."""
 
 
-NOT_SERVED = {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE}
-"""The codec knows them, but no broker serves them yet."""
-SERVED = sorted(API.keys() - BETWEEN_BROKERS - NOT_SERVED)
+SERVED = sorted(API.keys() - BETWEEN_BROKERS - {ApiKey.CONSUMER_GROUP_DESCRIBE})
+"""The codec knows ConsumerGroupDescribe, but no broker serves it yet."""
 
 
 def api() -> VersionsApi:

@@ -8,6 +8,7 @@ offsets_remote.py   look-ups by time in the remote tier
 
 Groups and transactions:
 groups.py           FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+consumer_groups.py  ConsumerGroupHeartbeat, which is refused (KIP-848)
 group_offsets.py    OffsetCommit, OffsetFetch, OffsetDelete
 group_admin.py      DescribeGroups, ListGroups, DeleteGroups
 transactions.py     InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn

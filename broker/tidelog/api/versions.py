@@ -3,7 +3,8 @@
 Behaviour
 - The response lists exactly the APIs with handlers here, in order of their keys; clients do not use
   others. Produce is listed from version 0, although versions below 3 are refused, because
-  librdkafka infers features from it (KAFKA-18659).
+  librdkafka infers features from it (KAFKA-18659). ConsumerGroupHeartbeat is listed, although it is
+  refused, because librdkafka waits for it without an error.
 - A version above ours is answered in version 0 with UNSUPPORTED_VERSION and the entry of API 18
   alone, so that the client can ask again in a version both know (KIP-511). Dispatch passes None as
   the request.
