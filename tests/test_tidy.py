@@ -142,7 +142,6 @@ TYPES_OF_THE_WHOLE = {
         for part in ("disk_files", "disk_trouble")
     ),
     ("tidelog.simulation.faults", "tidelog.simulation.application"),
-    ("tidelog.coordinators.groups.consumer.draft", "tidelog.coordinators.groups.consumer.group"),
 }
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.consumer_groups import WALL_MS, Life, held_of, id_of, numbers
-from tidelog.coordinators.groups.consumer.group import ConsumerLimits
 from tidelog.coordinators.groups.consumer.records import decode, encode, subscription_record
 from tidelog.coordinators.groups.consumer.requests import Heartbeat, RefusedError, check
 from tidelog.coordinators.groups.consumer.states import ConsumerGroupState, MemberState
+from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.coordinators.groups.consumer.group import ConsumerGroup, ConsumerLimits
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.records import decode, encode
 from tidelog.coordinators.groups.consumer.requests import Answer, Heartbeat, check
+from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.member import Now
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from tidelog_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tidelog.coordinators.groups.consumer.group import ConsumerGroup, Topics
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.consumer.records import Record
+    from tidelog.coordinators.groups.consumer.views import GroupView, Topics
     from tidelog.coordinators.groups.member import Now
 
     Patterns = Mapping[str, frozenset[str]]
@@ -39,7 +39,7 @@ class Draft:
     """The member after a heartbeat, and the records so far. The group is only read."""
 
     def __init__(
-        self, group: ConsumerGroup, member: ConsumerMember, replaced: ConsumerMember | None
+        self, group: GroupView, member: ConsumerMember, replaced: ConsumerMember | None
     ) -> None:
         """`replaced` is the static member whose place the member takes."""
         self.member = member

@@ -7,7 +7,7 @@ metadata must be looked at. Pure: `now_ms` and the topics are given.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.coordinators.groups.consumer.draft import Draft, subscribed_names
 from tidelog.coordinators.groups.consumer.member import (
@@ -45,34 +45,10 @@ if TYPE_CHECKING:
 
     from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog.coordinators.groups.consumer.requests import Heartbeat
+    from tidelog.coordinators.groups.consumer.views import ConsumerLimits, Topics
     from tidelog.coordinators.groups.member import Now
 
-__all__ = ["ConsumerGroup", "ConsumerLimits", "Step", "Topics"]
-
-
-class Topics(Protocol):
-    """The topics of the cluster, as a group sees them."""
-
-    def find(self, name: str) -> tuple[bytes, int] | None:
-        """Return the id and the number of partitions of a topic."""
-
-    def matching(self, regex: str) -> frozenset[str]:
-        """Return the topics whose whole names match; ValueError for an invalid pattern."""
-
-    def hash_of(self, names: Iterable[str]) -> int:
-        """Return a hash of these topics' ids, partitions and racks; 0 without any topic."""
-
-    @property
-    def version(self) -> int:
-        """The offset of the metadata log that this is of."""
-
-
-class ConsumerLimits(NamedTuple):
-    """The settings of consumer groups, `group.consumer.*`."""
-
-    session_timeout_ms: int = 45_000
-    size_max: int = 2147483647
-    assignors: tuple[str, ...] = ("uniform", "range")  # the first is the default
+__all__ = ["ConsumerGroup", "Step"]
 
 
 class Step(NamedTuple):
