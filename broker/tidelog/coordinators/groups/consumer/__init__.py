@@ -8,6 +8,7 @@ group.py          one group: replays records, answers heartbeats with records; p
 draft.py          the records of one heartbeat: subscription and target assignment; pure
 views.py          what these see: settings, topics, the group
 requests.py       a heartbeat: its fields, the checks of them, its answer; pure
+commits.py        may a member commit or fetch offsets, by its epoch; pure
 records.py        records of a group from and to Kafka's bytes
 
 A heartbeat changes nothing by itself. It returns records, which `ConsumerGroup.replay` applies once
