@@ -60,6 +60,7 @@ _SHARED = "shared"
 _counter = pytest.StashKey[int]()
 _clusters = pytest.StashKey["Clusters"]()
 _topics = pytest.StashKey[list[str]]()
+_ids = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -224,13 +225,19 @@ def tidelog_topic(tidelog_topic_factory: Callable[..., str]) -> str:
 @pytest.fixture
 def tidelog_group_id(request: pytest.FixtureRequest) -> str:
     """Id of a consumer group that no other test has."""
-    return f"group-{_unique(request)}"
+    return _id(request, "group")
 
 
 @pytest.fixture
 def tidelog_transactional_id(request: pytest.FixtureRequest) -> str:
     """A transactional id that no other test has."""
-    return f"transaction-{_unique(request)}"
+    return _id(request, "transaction")
+
+
+def _id(request: pytest.FixtureRequest, kind: str) -> str:
+    name = f"{kind}-{_unique(request)}"
+    request.node.stash.setdefault(_ids, []).append(name)
+    return name
 
 
 # -- faults and time -------------------------------------------------------------------------------
@@ -328,7 +335,8 @@ def pytest_runtest_makereport(
     if clusters is not None and report.failed and report.when != "teardown":
         shared = "_tidelog_options" in getattr(item, "fixturenames", ())
         topics: list[str] = item.stash.get(_topics, [])
-        report.sections += clusters.report(topics, shared=shared)
+        ids: list[str] = item.stash.get(_ids, [])
+        report.sections += clusters.report(topics, ids, shared=shared)
     return report
 
 

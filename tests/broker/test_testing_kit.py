@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 import tidelog
-from tidelog.testing.kit import Clusters, new_cluster
+from tidelog.control.state import (
+    ClusterState,
+    CommittedOffset,
+    GroupState,
+    PartitionName,
+    TransactionState,
+)
+from tidelog.testing.kit import Clusters, new_cluster, own_state
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.timeout(400)
@@ -44,6 +51,22 @@ def test_brokers_that_do_not_run_are_started_again() -> None:
         assert not cluster.brokers[0].is_frozen
     assert [topic.name for topic in cluster.state().topics] == ["kept"]
     clusters.stop()
+
+
+def test_a_report_leaves_out_groups_and_transactions_of_other_tests() -> None:
+    def group(name: str, *topics: str) -> GroupState:
+        offsets = tuple(CommittedOffset(topic, 0, 1, 0, "") for topic in topics)
+        return GroupState(name, 1, "Empty", 1, None, None, (), offsets)
+
+    def transaction(name: str, *topics: str) -> TransactionState:
+        partitions = tuple(PartitionName(topic, 0) for topic in topics)
+        return TransactionState(name, 1, "Ongoing", 0, 0, 1000, 0, partitions)
+
+    groups = (group("by-id"), group("by-topic", "own"), group("other", "of-another"))
+    transactions = (transaction("by-id"), transaction("by-topic", "own"), transaction("other"))
+    state = own_state(ClusterState(1, (), (), groups, transactions), ["own"], ["by-id"])
+    assert [one.group_id for one in state.groups] == ["by-id", "by-topic"]
+    assert [one.transactional_id for one in state.transactions] == ["by-id", "by-topic"]
 
 
 def test_marker_and_fixtures(pytester: pytest.Pytester) -> None:

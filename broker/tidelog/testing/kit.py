@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidelog.control.waiting import summary
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from tidelog.control.state import ClusterState
     from tidelog.embedded.running import RunningCluster
 
-__all__ = ["Clusters", "new_cluster"]
+__all__ = ["Clusters", "new_cluster", "own_state"]
 
 LOG_LINES_MAX = 100
 # Retention keeps its five minutes, because a test may write records with old timestamps.
@@ -114,8 +116,11 @@ class Clusters:
             self._log_starts[id(cluster)] = len(cluster.log)
         return wrong
 
-    def report(self, topics: Sequence[str], *, shared: bool) -> Iterator[tuple[str, str]]:
-        """Yield titles and texts for a test that failed; no topics are all of them."""
+    def report(
+        self, topics: Sequence[str], ids: Sequence[str], *, shared: bool
+    ) -> Iterator[tuple[str, str]]:
+        """Yield titles and texts for a test that failed; no topics are all of them. `ids` are the
+        groups and transactional ids that are the test's."""
         used = [self.current] if shared and self.current is not None else []
         for number, cluster in enumerate([*used, *self._made], 1):
             name = f"cluster {number}" if len(used) + len(self._made) > 1 else "cluster"
@@ -125,10 +130,26 @@ class Clusters:
                 lines = [f"... {left} lines before", *lines[-LOG_LINES_MAX:]]
             yield f"tidelog {name}: log", "\n".join(lines) or "(nothing in this test)"
             try:
-                text = summary(cluster.state(topics=list(topics) or None))
+                state = cluster.state(topics=list(topics) or None)
+                text = summary(own_state(state, topics, ids) if topics else state)
             except TidelogError as error:
                 text = str(error)
             yield f"tidelog {name}: state", text
+
+
+def own_state(state: ClusterState, topics: Sequence[str], ids: Sequence[str]) -> ClusterState:
+    """Leave out the groups and transactions that have neither these topics nor these ids."""
+    groups = (
+        one
+        for one in state.groups
+        if one.group_id in ids or any(each.topic in topics for each in one.offsets)
+    )
+    transactions = (
+        one
+        for one in state.transactions
+        if one.transactional_id in ids or any(each.topic in topics for each in one.partitions)
+    )
+    return replace(state, groups=tuple(groups), transactions=tuple(transactions))
 
 
 def _mend(cluster: RunningCluster) -> list[str]:
