@@ -103,6 +103,7 @@ class Membership:
         self._fetchers: FetcherManager | None = None
         self._lost_replicas: LostReplicas | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._is_frozen = False
         self._network = runtime.network
         self._channels: list[PeerChannel] = []
 
@@ -312,6 +313,12 @@ class Membership:
         self._channels.append(channel)
         return channel
 
+    def stand_still(self, *, is_frozen: bool) -> None:
+        """Hold the timers of the quorum and of the controller, or let them go on."""
+        self._is_frozen = is_frozen
+        if self._quorum is not None:
+            self._quorum.hold(is_held=is_frozen)
+
     def go_through(self, network: Network, gate: Callable[[Any, str, int], Any]) -> None:
         """Connect to other nodes by this network from now on; see `PeerChannel.go_through`."""
         self._network = network
@@ -369,6 +376,8 @@ class Membership:
         controller = self._parts.controller
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            if self._is_frozen:
+                continue
             try:
                 await controller.tick()
             except StorageError as error:

@@ -199,13 +199,16 @@ def test_a_frozen_broker_of_this_process_answers_when_it_thaws() -> None:
     asyncio.run(test())
 
 
-def test_a_frozen_broker_of_this_process_is_fenced_and_returns() -> None:
-    """As an isolated one, of which the next test is."""
+def test_a_frozen_broker_of_this_process_is_fenced_and_returns(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As an isolated one, of which the next test is. It was the controller, and went on fencing
+    the others, whose heartbeats it held."""
 
     async def test() -> None:
         async with tidelog.Cluster(FAST, brokers=3) as cluster:
-            await cluster.create_topic("t", partitions=1, replication_factor=3)
-            frozen = (await cluster.state()).partition("t", 0).leader
+            await cluster.create_topic("t", partitions=3, replication_factor=3)
+            frozen = (await cluster.state()).controller
             node = cluster.brokers[frozen - 1]
             others = [each for each in cluster.brokers if each is not node]
             ran: list[str] = []
@@ -215,8 +218,10 @@ def test_a_frozen_broker_of_this_process_is_fenced_and_returns() -> None:
                 line.call_at(line.time(), ran.append, name)
 
             def has_lost(state: ClusterState) -> bool:
-                partition = state.partition("t", 0)
-                return partition.leader not in (-1, frozen) and frozen not in partition.isr
+                return state.controller not in (-1, frozen) and all(
+                    partition.leader not in (-1, frozen) and frozen not in partition.isr
+                    for partition in state.topic("t").partitions
+                )
 
             await cluster.wait_for(has_lost)
 
@@ -226,8 +231,12 @@ def test_a_frozen_broker_of_this_process_is_fenced_and_returns() -> None:
             await until(is_fenced)
             assert ran == [], "its timers stand still"
             await node.thaw()
-            await cluster.wait_for(lambda state: len(state.partition("t", 0).isr) == 3)
+            await cluster.wait_for(
+                lambda state: all(len(one.isr) == 3 for one in state.topic("t").partitions)
+            )
             assert not await is_fenced()
+            fenced = [text for text in caplog.messages if "is fenced" in text]
+            assert fenced == [f"broker {frozen} is fenced: its session timed out"]
             assert sorted(ran) == ["sessions", "work"]
 
     asyncio.run(test())

@@ -81,7 +81,7 @@ class Quorum:
             from tidelog.cluster.quorum.requests import Requests
 
             self._fetcher, self._requests = Fetcher(self), Requests(self)
-        self._stopped = False
+        self._stopped = self._is_held = False
         self.on_progress: list[Callable[[], None]] = []
         """Called when records were appended, the high watermark moved or the role changed: parked
         fetches look again."""
@@ -241,7 +241,7 @@ class Quorum:
             self._timer.cancel()
             self._timer = None
         deadline = self.core.deadline
-        if deadline != float("inf") and not self.is_out:
+        if deadline != float("inf") and not (self.is_out or self._is_held):
             delay_s = max(0.0, deadline - self.clock.monotonic())
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
@@ -252,6 +252,12 @@ class Quorum:
                 self.step(e.Tick())
             except (NotControllerError, OSError):
                 log.error("cannot record the vote")  # the reason was logged
+
+    def hold(self, *, is_held: bool) -> None:
+        """Let no deadline pass, because a tester lets this node stand still; or go on."""
+        self._is_held = is_held
+        if self.has_started:
+            self._arm()
 
     def resign(self) -> None:
         """Let another voter lead, if this one does."""

@@ -71,6 +71,7 @@ class LinkFaults:
         lines = [
             each for each in (runtime.work, runtime.sessions) if isinstance(each, LoopTimeline)
         ]
+        self._server.membership.stand_still(is_frozen=is_frozen)
         if is_frozen:
             for line in lines:
                 line.hold()
