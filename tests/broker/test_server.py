@@ -13,7 +13,7 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.embedded.cluster import broker_properties
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer, StartError
-from tidelog_protocol.apis import API
+from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.cluster import (
     ApiVersionsRequest,
@@ -93,8 +93,9 @@ def test_what_is_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
     run(test)
 
 
-NOT_SERVED = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73}
-"""Tables without a handler: what the brokers of a cluster ask each other."""
+NOT_SERVED = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73, ApiKey.CONSUMER_GROUP_DESCRIBE}
+"""Tables without a handler: what the brokers of a cluster ask each other, and KIP-848's
+ConsumerGroupDescribe, without which admin clients describe all groups as classic ones."""
 
 
 def test_every_other_table_of_the_codec_is_served(tmp_path: Path) -> None:
