@@ -21,8 +21,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.config import keys, tiered_keys
+from tidelog.config import group_keys, keys, tiered_keys
 from tidelog.config.broker import DEVELOPER_PROFILE, update_mode
+from tidelog.config.group_settings import GROUP_KEYS
 from tidelog.config.vocabulary import READ_ONLY, BrokerKey
 from tidelog.control.openapi import document
 from tidelog_storage.config import BROKER_KEYS, TOPIC_KEYS
@@ -70,6 +71,9 @@ SECTIONS = {
     "Fetches and replication": keys.FetchKeys,
     "Log directories, compaction and scrubbing": keys.LogKeys,
     "Consumer groups": keys.GroupKeys,
+    "Consumer groups of KIP-848": group_keys.ConsumerGroupKeys,
+    "Share groups": group_keys.ShareGroupKeys,
+    "Streams groups": group_keys.StreamsGroupKeys,
     "Transactions": keys.TransactionKeys,
     "Remote tier": tiered_keys.TieredKeys,
 }
@@ -93,6 +97,7 @@ def configuration() -> str:
         parts.append(table(title, collect_keys(owner, BrokerKey), are_brokers=True))
     parts.append(table("Defaults of topics", BROKER_KEYS, are_brokers=True))
     parts.append(table("Settings of a topic", TOPIC_KEYS))
+    parts.append(table("Settings of a group", GROUP_KEYS))
     return "".join(parts)
 
 

@@ -24,13 +24,13 @@ from tidelog.cluster.metadata.image import BrokerImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 IMAGE = cluster(
     topic("e", 1),
     topic("f", 2),
     topic_configs={"e": {"retention.ms": "5", "cleanup.policy": "delete,compact"}},
     broker_configs={"": {"log.retention.ms": "777"}, "1": {"log.retention.ms": "888"}},
-)
+)._replace(group_configs={"g": {"consumer.session.timeout.ms": "50000"}})
 
 
 def resource(
@@ -70,6 +70,33 @@ def test_topic_changes(change: tuple[str, int, str | None], record: tuple[Any, .
     records, answers = alter(resource(TOPIC, "e", change))
     assert answers == [(ErrorCode.NONE, None)]
     assert records == ([] if record is None else [record])
+
+
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+@pytest.mark.parametrize(
+    ("group", "change", "record"),
+    [
+        ("g", (SESSION, SET, "51000"), (GROUP, "g", SESSION, "51000")),
+        ("g", (SESSION, SET, "50000"), None),
+        ("g", (SESSION, DELETE, None), (GROUP, "g", SESSION, None)),
+        ("g", ("nobodys.key", DELETE, None), None),
+        ("a /é", (HEARTBEAT, SET, "6000"), (GROUP, "a /é", HEARTBEAT, "6000")),
+    ],
+)
+def test_group_changes(
+    group: str, change: tuple[str, int, str | None], record: tuple[Any, ...] | None
+) -> None:
+    records, answers = alter(resource(GROUP, group, change))
+    assert answers == [(ErrorCode.NONE, None)]
+    assert records == ([] if record is None else [record])
+
+
+def test_a_legacy_request_replaces_the_settings_of_a_group() -> None:
+    records, answers = alter(resource(GROUP, "g", (HEARTBEAT, SET, "6000"), replaces=True))
+    assert answers == [(ErrorCode.NONE, None)]
+    assert records == [(GROUP, "g", HEARTBEAT, "6000"), (GROUP, "g", SESSION, None)]
 
 
 def test_append_starts_from_kafkas_default() -> None:
@@ -141,6 +168,38 @@ INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_C
             resource(16, "m", ("metrics", SET, "*")),
             INVALID_REQUEST,
             "Unsupported resource type: CLIENT_METRICS",
+        ),
+        (
+            resource(GROUP, "", (SESSION, SET, "50000")),
+            INVALID_REQUEST,
+            "Default group resources are not allowed.",
+        ),
+        (
+            resource(GROUP, "g", ("nope", SET, "1")),
+            INVALID_CONFIG,
+            "Unknown group config name: nope",
+        ),
+        (
+            resource(GROUP, "g", (SESSION, APPEND, "1")),
+            INVALID_CONFIG,
+            f"Can't APPEND to key {SESSION} because its type is not LIST.",
+        ),
+        (
+            resource(GROUP, "g", (SESSION, SET, "70000")),
+            INVALID_CONFIG,
+            f"{SESSION} must be less than or equal to group.consumer.max.session.timeout.ms",
+        ),
+        (resource(GROUP, "g", (SESSION, 4, "1")), ErrorCode.UNKNOWN_SERVER_ERROR, None),
+        (
+            resource(BROKER, "", ("group.consumer.assignment.interval.ms", SET, "20000")),
+            INVALID_REQUEST,
+            "group.consumer.assignment.interval.ms must be less than or equal to "
+            "group.consumer.max.assignment.interval.ms",
+        ),
+        (
+            resource(BROKER, "", ("group.consumer.session.timeout.ms", SET, "50000")),
+            INVALID_REQUEST,
+            "Cannot update these configs dynamically: [group.consumer.session.timeout.ms]",
         ),
         (
             resource(LOGGER, "1", ("kafka.server", SET, "INFO")),

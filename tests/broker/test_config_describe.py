@@ -9,6 +9,7 @@ from tidelog.cluster.metadata.describe import (
     ConfigEntry,
     describe_broker,
     describe_broker_defaults,
+    describe_group,
     describe_topic,
     effective_topic_configs,
     format_value,
@@ -219,3 +220,61 @@ def test_effective_settings_of_a_topic_to_be() -> None:
 )
 def test_values_as_java_prints_them(value: object, text: str | None) -> None:
     assert format_value(value) == text
+
+
+INTERVAL = "consumer.assignment.interval.ms"
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value", "source", "synonyms"),
+    [
+        (
+            "g",
+            INTERVAL,
+            "400",
+            8,
+            [
+                (INTERVAL, "400", 8),
+                (f"group.{INTERVAL}", "350", 2),
+                (f"group.{INTERVAL}", "300", 3),
+            ],
+        ),
+        (
+            "h",
+            INTERVAL,
+            "350",
+            2,
+            [(f"group.{INTERVAL}", "350", 2), (f"group.{INTERVAL}", "300", 3)],
+        ),
+        (
+            "h",
+            "consumer.session.timeout.ms",
+            "46000",
+            4,
+            [("group.consumer.session.timeout.ms", "46000", 4)],
+        ),
+        (
+            "g",
+            "share.auto.offset.reset",
+            "earliest",
+            8,
+            [("share.auto.offset.reset", "earliest", 8)],
+        ),
+        ("h", "share.auto.offset.reset", "latest", 5, []),
+    ],
+)
+def test_settings_of_groups(
+    group: str, name: str, value: str, source: int, synonyms: list[tuple[str, str, int]]
+) -> None:
+    """The broker's default comes last of the synonyms, or the group's own default."""
+    interval = f"group.{INTERVAL}"
+    image = cluster(
+        broker_configs={"": {interval: "300"}, "1": {interval: "350"}},
+    )._replace(group_configs={"g": {INTERVAL: "400", "share.auto.offset.reset": "earliest"}})
+    config = broker_config(group_consumer_session_timeout_ms="46000")
+    (entry,) = describe_group(config, image, group, [name])
+    assert (entry.name, entry.value, entry.source) == (name, value, source)
+    assert not entry.read_only
+    *first, last = entry.synonyms
+    assert first == synonyms
+    assert last.source == 5

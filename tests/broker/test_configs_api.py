@@ -118,7 +118,7 @@ MALFORMED = (
         (LOGGER, "2", 42, "Unexpected broker id, expected 1 but received 2"),
         (METRICS, "", 42, "Client metrics subscription name must not be empty"),
         (GROUP, "", 42, "Group name must not be empty"),
-        (GROUP, "g", 42, "Unsupported resource type: GROUP"),
+        (METRICS, "m", 42, "Unsupported resource type: CLIENT_METRICS"),
         (77, "g", 42, MALFORMED),
     ],
 )
@@ -161,6 +161,22 @@ def test_describe_brokers() -> None:
         assert (own.value, own.config_source, own.read_only) == ("777000", 3, False)
         assert len((await broker.describe(BROKER, "1")).configs) > 100
         assert (await broker.describe(LOGGER, "1")).configs == []
+
+    asyncio.run(run())
+
+
+def test_settings_of_a_group_that_does_not_exist() -> None:
+    session = "consumer.session.timeout.ms"
+
+    async def run() -> None:
+        broker = await Broker().start()
+        assert len((await broker.describe(GROUP, "g")).configs) == 17
+        assert (await broker.set(GROUP, "g", session, "50000")).error_code == ErrorCode.NONE
+        assert broker.metadata.log.image.group_config("g") == {session: "50000"}
+        (entry,) = (await broker.describe(GROUP, "g", session, "nope")).configs
+        assert (entry.value, entry.config_source, entry.config_type) == ("50000", 8, 3)
+        (entry,) = (await broker.describe(GROUP, "h", session)).configs
+        assert (entry.value, entry.config_source) == ("45000", 5)
 
     asyncio.run(run())
 

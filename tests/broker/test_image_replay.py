@@ -147,6 +147,9 @@ def test_settings() -> None:
     assert image.broker_config(1) == {"x": "2", "y": "3"}
     assert image.broker_config(2) == {"x": "1"}
     assert image.topic_config("a") == {"z": "4"}
+    assert image.group_config("group") == {"z": "4"}
+    assert image.group_config("other") == {}
+    assert after(image, config(32, "group", "z", None)).group_configs == {}
     cleared = after(image, config(2, "a", "z", None), config(4, "", "x", None))
     assert cleared.topic_configs == {}
     assert "" not in cleared.broker_configs

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.schema import Message
 
 NAMES = ("a", "b", "c")
-RESOURCES = (2, 4)
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 def id_of(name: str, life: int) -> bytes:
@@ -81,9 +81,10 @@ class Records:
                 )
                 self.after(change)
             case "settings":
-                kind, value = pick(st.sampled_from(RESOURCES)), pick(st.sampled_from((None, "1")))
-                resource = str(node_id) if kind == RESOURCES[1] else name
-                if kind == RESOURCES[1] or topic is not None:
+                kind = pick(st.sampled_from((TOPIC, BROKER, GROUP)))
+                value = pick(st.sampled_from((None, "1")))
+                resource = str(node_id) if kind == BROKER else name
+                if kind != TOPIC or topic is not None:
                     record = tables.ConfigRecord(
                         resource_type=kind, resource_name=resource, name="x", value=value
                     )
@@ -102,12 +103,13 @@ def applied_to(old: ClusterImage | None, delta: MetadataDelta, new: ClusterImage
     """What a listener has that keeps its own view and changes it by the delta alone."""
     topics: dict[bytes, TopicImage] = {}
     view: dict[str, Any] = {"topics": topics, "brokers": {}, "topic_configs": {}}
-    view["broker_configs"] = {}
+    view |= {"broker_configs": {}, "group_configs": {}}
     if old is not None:
         topics |= {topic.topic_id: topic for topic in old.topics.values()}
         view["brokers"] |= old.brokers
         view["topic_configs"] |= old.topic_configs
         view["broker_configs"] |= old.broker_configs
+        view["group_configs"] |= old.group_configs
     for topic in delta.deleted_topics:
         del topics[topic.topic_id]
     for name, change in delta.topics.items():
@@ -125,6 +127,7 @@ def applied_to(old: ClusterImage | None, delta: MetadataDelta, new: ClusterImage
     for kind, names in (
         ("topic_configs", delta.topic_configs),
         ("broker_configs", delta.broker_configs),
+        ("group_configs", delta.group_configs),
     ):
         for name in names:
             settings = getattr(new, kind).get(name)
@@ -139,6 +142,7 @@ def view_of(image: ClusterImage) -> dict[str, Any]:
         "brokers": dict(image.brokers),
         "topic_configs": dict(image.topic_configs),
         "broker_configs": dict(image.broker_configs),
+        "group_configs": dict(image.group_configs),
     }
 
 

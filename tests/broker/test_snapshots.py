@@ -42,6 +42,7 @@ FIELDS = (
     "topic_names",
     "topic_configs",
     "broker_configs",
+    "group_configs",
     "features",
     "next_producer_id",
 )
@@ -82,6 +83,7 @@ def image_of_all() -> ClusterImage:
         topic_names=names_by_id(topics),
         topic_configs={"t": {"retention.ms": "1", "cleanup.policy": "compact"}},
         broker_configs={"": {"a": "b"}, "1": {"c": "d"}},
+        group_configs={"g é": {"consumer.session.timeout.ms": "50000"}},
         features={"metadata.version": 30, "x": 1},
         next_producer_id=3000,
         offset=41,

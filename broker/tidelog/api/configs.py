@@ -1,13 +1,14 @@
 """DescribeConfigs (API 32), AlterConfigs (33) and IncrementalAlterConfigs (44).
 
-Behaviour. Resources: topics, this broker by its id, and "" for the settings that all brokers share.
+Behaviour. Resources: topics, groups, this broker by its id, and "" for the settings that all
+brokers share. Groups have settings whether they exist or not.
 A change takes effect at once, for existing topics too: the image changes, and the replica manager
 updates the logs. Values, sources, synonyms and error texts are Kafka's (`metadata/describe.py`,
 `controller/configs.py`). A resource is altered as a whole or not at all; one failure does not stop
 the others. If nothing can be written, every resource gets KAFKA_STORAGE_ERROR.
 
-Left out: loggers (answered as by a Kafka broker without loggers), client metrics and groups
-(INVALID_REQUEST), AlterConfigs policies.
+Left out: loggers (answered as by a Kafka broker without loggers), client metrics (INVALID_REQUEST),
+AlterConfigs policies.
 
 Version notes. DescribeConfigs 1 (KIP-226): synonyms; 3 (KIP-569): types and, when asked,
 documentation. AlterConfigs replaces all settings of a resource; IncrementalAlterConfigs (KIP-339)
@@ -61,7 +62,6 @@ _NO_NAME = {
     RESOURCE_CLIENT_METRICS: "Client metrics subscription name must not be empty",
     RESOURCE_GROUP: "Group name must not be empty",
 }
-_NOT_SERVED = {RESOURCE_CLIENT_METRICS: "CLIENT_METRICS", RESOURCE_GROUP: "GROUP"}
 _KNOWN_TYPES = frozenset(
     {
         RESOURCE_TOPIC,
@@ -123,10 +123,9 @@ class ConfigsApi:
         return DescribeConfigsResponse(results=results)
 
     def _describe(self, resource_type: int, name: str, keys: Collection[str]) -> list[ConfigEntry]:
-        from tidelog.cluster.controller.configs import parse_node_id
         from tidelog.cluster.metadata.describe import (
-            describe_broker,
             describe_broker_defaults,
+            describe_group,
             describe_topic,
         )
 
@@ -142,8 +141,18 @@ class ConfigsApi:
             if resource_type == RESOURCE_BROKER:
                 return describe_broker_defaults(self._config, image, keys)
             raise _invalid(_NO_NAME[resource_type])
-        if resource_type in _NOT_SERVED:
-            raise _invalid(f"Unsupported resource type: {_NOT_SERVED[resource_type]}")
+        if resource_type == RESOURCE_GROUP:
+            return describe_group(self._config, image, name, keys)
+        if resource_type == RESOURCE_CLIENT_METRICS:
+            raise _invalid("Unsupported resource type: CLIENT_METRICS")
+        return self._describe_broker(resource_type, name, keys)
+
+    def _describe_broker(
+        self, resource_type: int, name: str, keys: Collection[str]
+    ) -> list[ConfigEntry]:
+        from tidelog.cluster.controller.configs import parse_node_id
+        from tidelog.cluster.metadata.describe import describe_broker
+
         node_id = parse_node_id(name)
         if node_id is None:
             raise _invalid(f"Broker id must be an integer, but it is: {name}")
@@ -153,7 +162,7 @@ class ConfigsApi:
             raise _invalid(f"Unexpected broker id, expected {mine} but received {name}")
         if resource_type == RESOURCE_BROKER_LOGGER:
             return []
-        return describe_broker(self._config, image, keys)
+        return describe_broker(self._config, self._metadata.image, keys)
 
     # ---- alter --------------------------------------------------------------------------------
 

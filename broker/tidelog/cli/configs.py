@@ -1,4 +1,4 @@
-"""`tidelog configs`: describe and change the settings of topics and brokers."""
+"""`tidelog configs`: describe and change the settings of topics, groups and brokers."""
 
 # ruff: noqa: PLC0415 - message tables are imported by the subcommand that needs them
 
@@ -143,6 +143,7 @@ def _alter(options: argparse.Namespace, changes: list[tuple[str, int, str | None
 def _names(resource_type: str) -> Iterable[str]:
     """Return the settings of a type of resource that tidelog knows: Kafka's names."""
     from tidelog.config.broker import BrokerConfig
+    from tidelog.config.group_settings import GROUP_KEYS
     from tidelog_storage.config import TOPIC_KEYS
 
-    return {"topic": TOPIC_KEYS, "broker": BrokerConfig.KEYS}.get(resource_type, ())
+    return {"topic": TOPIC_KEYS, "broker": BrokerConfig.KEYS, "group": GROUP_KEYS}[resource_type]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from tidelog.config import group_keys
 from tidelog.config import keys as config_keys
+from tidelog.config.group_limits import check_group_keys
 from tidelog.config.tiered_keys import TieredKeys, is_place_of_store
 from tidelog.config.vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
 from tidelog_storage.config import BROKER_KEYS, LogConfig
@@ -58,14 +60,18 @@ class BrokerConfig(
     config_keys.FetchKeys,
     config_keys.LogKeys,
     config_keys.GroupKeys,
+    group_keys.ConsumerGroupKeys,
+    group_keys.ShareGroupKeys,
+    group_keys.StreamsGroupKeys,
     config_keys.TransactionKeys,
     TieredKeys,
 ):
     """The settings of one broker, immutable; attributes are Kafka's names with underscores.
 
     `given` holds the strings the user set, `KEYS` every declared key by its Kafka name (those of
-    `keys.py` and `tiered_keys.py` and the topic defaults of `tidelog_storage.config`),
-    `log_defaults` the configuration of topics without settings of their own.
+    `keys.py`, `group_keys.py` and `tiered_keys.py` and the topic defaults of
+    `tidelog_storage.config`), `log_defaults` the configuration of topics without settings of their
+    own.
     """
 
     KEYS: Mapping[str, ConfigKey] = {}
@@ -174,6 +180,7 @@ class BrokerConfig(
         if not self.client_listeners():
             raise ConfigError("listeners", "There must be at least one broker listener.")
         self._check_advertised([endpoint.name for endpoint in self.client_listeners()])
+        check_group_keys(self.value)
 
     def _check_advertised(self, listeners: list[str]) -> None:
         advertised = self.advertised_endpoints()

@@ -22,6 +22,7 @@ OF_THE_MACHINE = {
     "num.network.threads",
 }
 SET, DELETE, APPEND, SUBTRACT = range(4)
+HOUR = "by_duration:PT1H"
 RETENTION = SETTINGS["log.retention.ms"]  # a topic's own default
 
 
@@ -67,6 +68,17 @@ def some_topic_configs(s: Session, version: int) -> None:
 
 
 @case("DescribeConfigs")
+def every_group_config(s: Session, version: int) -> None:
+    resource = {"resource_type": GROUP, "resource_name": s.name, "configuration_keys": None}
+    answer = s.quietly("DescribeConfigs", version, resources=[resource], include_synonyms=True)
+    listed = answer["results"][0].pop("configs")
+    s.record("DescribeConfigs", answer)
+    s.record("DescribeConfigs", {one["name"]: one for one in listed})
+    describe(s, version, GROUP, s.name, "consumer.session.timeout.ms", "no.such.key")
+    describe(s, version, GROUP, "")
+
+
+@case("DescribeConfigs")
 def unknown_resources(s: Session, version: int) -> None:
     describe(s, version, TOPIC, f"{s.name}.none")
     describe(s, version, TOPIC, "in valid")
@@ -104,10 +116,10 @@ def alter(s: Session, version: int, kind: int, name: str, *ops: Any, **more: Any
     s.ask("IncrementalAlterConfigs", version, resources=[resource], **more)
 
 
-def seen(s: Session, topic: str, **values: str) -> None:
+def seen(s: Session, name: str, kind: int = TOPIC, **values: str) -> None:
     """Describe these settings; the broker knows what its controller decided a moment later."""
     wanted = {name.replace("_", "."): value for name, value in values.items()}
-    resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": list(wanted)}
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": list(wanted)}
 
     def known(answer: dict[str, Any]) -> bool:
         (result,) = answer["results"]
@@ -152,6 +164,44 @@ def bad_topic_configs(s: Session, version: int) -> None:
     row = {"resource_type": TOPIC, "resource_name": name, "configs": []}
     s.ask("IncrementalAlterConfigs", version, resources=[row, row])
     s.ask("IncrementalAlterConfigs", version, resources=[])
+
+
+@case("IncrementalAlterConfigs")
+def group_configs(s: Session, version: int) -> None:
+    """Those of a group that does not exist."""
+    group = f"{s.name}.group"
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    alter(s, version, GROUP, group, (session, SET, "50000"), (heartbeat, SET, "6000"))
+    alter(s, version, GROUP, group, ("share.auto.offset.reset", SET, HOUR))
+    seen(s, group, GROUP, consumer_session_timeout_ms="50000", share_auto_offset_reset=HOUR)
+    alter(s, version, GROUP, group, (heartbeat, DELETE, None))
+    alter(s, version, GROUP, group, (session, SET, "51000"), validate_only=True)
+    seen(
+        s, group, GROUP, consumer_session_timeout_ms="50000", consumer_heartbeat_interval_ms="5000"
+    )
+    for op in (
+        (session, SET, "soon"),
+        (session, SET, "0"),
+        (session, SET, "100"),
+        (session, SET, "70000"),
+        (session, SET, None),
+        (session, APPEND, "5"),
+        (session, 9, "5"),
+        (heartbeat, SET, "4000"),
+        (heartbeat, SET, "16000"),
+        ("consumer.assignment.interval.ms", SET, "20000"),
+        ("share.auto.offset.reset", SET, "first"),
+        ("share.isolation.level", SET, "all"),
+        ("share.renew.acknowledge.enable", SET, "perhaps"),
+        ("share.delivery.count.limit", SET, "100"),
+        ("streams.num.standby.replicas", SET, "3"),
+        ("streams.initial.rebalance.delay.ms", SET, "-1"),
+        ("no.such.key", SET, "1"),
+        ("no.such.key", DELETE, None),
+    ):
+        alter(s, version, GROUP, group, op)
+    alter(s, version, GROUP, group, ("no.such.key", SET, "1"), (session, SET, "1"))
+    alter(s, version, GROUP, "", (session, SET, "50000"))
 
 
 @case("IncrementalAlterConfigs")

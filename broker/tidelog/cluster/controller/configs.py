@@ -4,7 +4,7 @@ In Apache Kafka the receiving broker checks broker settings and forwards the res
 Here one module checks all, in the same order and with the same codes and texts (KIP-226, KIP-339).
 A resource is changed as a whole or not at all.
 
-Not supported: loggers, client metrics, groups and policies.
+Not supported: loggers, client metrics and policies.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tidelog.cluster.metadata.image import (
     RESOURCE_TOPIC,
 )
 from tidelog.config.broker import BrokerConfig, update_mode
+from tidelog.config.group_settings import GROUP_KEYS, validate_group
 from tidelog.config.vocabulary import PER_BROKER, READ_ONLY
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.metadata_records import ConfigRecord
@@ -51,7 +52,6 @@ _POOLS = (
     "remote.log.manager.follower.thread.pool.size",
     "remote.log.reader.threads",
 )
-_NOT_SERVED = {RESOURCE_CLIENT_METRICS: "CLIENT_METRICS", RESOURCE_GROUP: "GROUP"}
 
 
 class Change(NamedTuple):
@@ -177,8 +177,10 @@ def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> lis
         return _alter_broker(image, config, resource)
     if resource.type == RESOURCE_BROKER_LOGGER and not resource.replaces:
         return _alter_logger(config, resource)
-    if resource.type in _NOT_SERVED:
-        raise _invalid(f"Unsupported resource type: {_NOT_SERVED[resource.type]}")
+    if resource.type == RESOURCE_GROUP:
+        return _alter_group(image, config, resource)
+    if resource.type == RESOURCE_CLIENT_METRICS:
+        raise _invalid("Unsupported resource type: CLIENT_METRICS")
     raise _invalid(f"Unknown resource type {resource.type}")
 
 
@@ -225,11 +227,25 @@ def _alter_topic(
         raise RefusedError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist."
         )
-    return [
-        _record(resource, name, value)
-        for name, value in changed.items()
-        if current.get(name) != value
-    ]
+    return _differing(resource, current, changed)
+
+
+# ---- groups -----------------------------------------------------------------------------------
+
+
+def _alter_group(
+    image: ClusterImage, config: BrokerConfig, resource: Resource
+) -> list[ConfigRecord]:
+    """Change the settings of a group, which need not exist."""
+    current = image.group_config(resource.name)
+    changed = _changed(resource, current, GROUP_KEYS)
+    if not resource.name:
+        raise _invalid("Default group resources are not allowed.")
+    try:
+        validate_group(config, _merged(current, changed))
+    except ConfigError as error:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, error.message) from None
+    return _differing(resource, current, changed)
 
 
 # ---- brokers ----------------------------------------------------------------------------------
@@ -374,6 +390,16 @@ def _new_value(
 def _merged(current: Mapping[str, str], changed: Mapping[str, str | None]) -> dict[str, str]:
     merged = {**current, **changed}
     return {name: value for name, value in merged.items() if value is not None}
+
+
+def _differing(
+    resource: Resource, current: Mapping[str, str], changed: Mapping[str, str | None]
+) -> list[ConfigRecord]:
+    return [
+        _record(resource, name, value)
+        for name, value in changed.items()
+        if current.get(name) != value
+    ]
 
 
 def _record(resource: Resource, name: str, value: str | None) -> ConfigRecord:

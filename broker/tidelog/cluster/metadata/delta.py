@@ -42,10 +42,19 @@ class MetadataDelta:
     """What one publication changes. The first one, without an `old` image, changes everything.
 
     A topic that was deleted and created again is a deleted and a new one. `topic_configs` and
-    `broker_configs` name the resources whose settings differ, also those that have none any more.
+    `broker_configs` name the resources whose settings differ, also those that have none any more;
+    so does `group_configs`.
     """
 
-    __slots__ = ("broker_configs", "brokers", "deleted_topics", "old", "topic_configs", "topics")
+    __slots__ = (
+        "broker_configs",
+        "brokers",
+        "deleted_topics",
+        "group_configs",
+        "old",
+        "topic_configs",
+        "topics",
+    )
 
     def __init__(self, old: ClusterImage | None, new: ClusterImage) -> None:
         self.old = old
@@ -54,6 +63,7 @@ class MetadataDelta:
         self.topics = _changed_topics(before, new)
         self.topic_configs = _changed(before.topic_configs, new.topic_configs)
         self.broker_configs = _changed(before.broker_configs, new.broker_configs)
+        self.group_configs = _changed(before.group_configs, new.group_configs)
         self.brokers = {
             node_id: BrokerDelta(before.brokers.get(node_id), new.brokers.get(node_id))
             for node_id in _changed(before.brokers, new.brokers)

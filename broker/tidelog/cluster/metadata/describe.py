@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.metadata.image import DEFAULT_BROKER_RESOURCE
 from tidelog.config.broker import BrokerConfig, update_mode
+from tidelog.config.group_settings import GROUP_KEYS
 from tidelog.config.vocabulary import READ_ONLY
 from tidelog_storage.config import TOPIC_KEYS, LogConfig
 from tidelog_storage.config_key import ConfigKey
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # The source of a value (DescribeConfigsResponse.ConfigSource).
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 3, 4, 5
+DYNAMIC_GROUP = 8
 
 _TYPE_CODES = {
     "BOOLEAN": 1,
@@ -101,6 +103,36 @@ def describe_topic(
                 name,
                 value,
                 synonyms[0].source if synonyms else DEFAULT,
+                _TYPE_CODES[key.type_name],
+                synonyms=synonyms,
+                documentation=key.documentation,
+            )
+        )
+    return entries
+
+
+def describe_group(
+    config: BrokerConfig, image: ClusterImage, group_id: str, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Describe settings of a group, which need not exist: all, or those of `names`."""
+    overrides = image.group_config(group_id)
+    entries = []
+    for name, key in GROUP_KEYS.items():
+        if names and name not in names:
+            continue
+        synonyms: list[ConfigSynonym] = []
+        if name in overrides:
+            value = format_value(key.parse(overrides[name]))
+            synonyms.append(ConfigSynonym(name, value, DYNAMIC_GROUP))
+        if key.synonyms:
+            synonyms += broker_synonyms(config, image, key.synonyms[0].name)
+        else:
+            synonyms.append(ConfigSynonym(name, format_value(key.default), DEFAULT))
+        entries.append(
+            ConfigEntry(
+                name,
+                synonyms[0].value,
+                synonyms[0].source,
                 _TYPE_CODES[key.type_name],
                 synonyms=synonyms,
                 documentation=key.documentation,

@@ -115,7 +115,7 @@ class ClusterImage(NamedTuple):
 
     `topic_names` has the names of `topics` by id. `topic_configs` and `broker_configs` hold only
     dynamic settings, as strings; `broker_configs` is keyed by the broker id as a string, with ""
-    for the cluster-wide defaults.
+    for the cluster-wide defaults. `group_configs` has the settings of groups, which need not exist.
     """
 
     cluster_id: str
@@ -125,6 +125,7 @@ class ClusterImage(NamedTuple):
     topic_names: Mapping[bytes, str] = _NOTHING
     topic_configs: Mapping[str, Mapping[str, str]] = _NOTHING
     broker_configs: Mapping[str, Mapping[str, str]] = _NOTHING
+    group_configs: Mapping[str, Mapping[str, str]] = _NOTHING
     features: Mapping[str, int] = _NOTHING
     next_producer_id: int = 0
     offset: int = -1
@@ -151,6 +152,10 @@ class ClusterImage(NamedTuple):
     def topic_config(self, topic: str) -> Mapping[str, str]:
         """Return the dynamic settings of a topic, empty if it has none."""
         return self.topic_configs.get(topic, _NOTHING)
+
+    def group_config(self, group_id: str) -> Mapping[str, str]:
+        """Return the settings of a group, empty if it has none."""
+        return self.group_configs.get(group_id, _NOTHING)
 
     def broker_config(self, node_id: int) -> dict[str, str]:
         """Return the dynamic settings of a broker: its own over the cluster-wide ones."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.metadata.image import (
     RESOURCE_BROKER,
+    RESOURCE_GROUP,
     RESOURCE_TOPIC,
     BrokerImage,
     ClusterImage,
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from tidelog_protocol.schema import Message
 
 NO_LEADER_CHANGE = -2
+_CONFIGS = {
+    RESOURCE_TOPIC: "topic_configs",
+    RESOURCE_BROKER: "broker_configs",
+    RESOURCE_GROUP: "group_configs",
+}
 
 
 class ReplayError(Exception):
@@ -163,12 +169,10 @@ class ImageBuilder:
     # ---- configuration ------------------------------------------------------------------------
 
     def _config(self, record: records.ConfigRecord) -> None:
-        if record.resource_type == RESOURCE_TOPIC:
-            configs = self._own("topic_configs")
-        elif record.resource_type == RESOURCE_BROKER:
-            configs = self._own("broker_configs")
-        else:
-            return  # client metrics and groups stay in the log for the features that will read them
+        attribute = _CONFIGS.get(record.resource_type)
+        if attribute is None:
+            return  # client metrics stay in the log for the feature that will read them
+        configs = self._own(attribute)
         resource = dict(configs.get(record.resource_name, ()))
         if record.value is None:
             resource.pop(record.name, None)

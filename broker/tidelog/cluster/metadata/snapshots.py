@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, ClusterImage
+from tidelog.cluster.metadata.image import (
+    RESOURCE_BROKER,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+    ClusterImage,
+)
 from tidelog.cluster.metadata.records import METADATA_FEATURE, RECORD_VERSIONS, decode_batch
 from tidelog.cluster.metadata.replay import ImageBuilder
 from tidelog_protocol.batch import crc_is_valid, iter_batches
@@ -128,6 +133,7 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
     for kind, configs in (
         (RESOURCE_BROKER, image.broker_configs),
         (RESOURCE_TOPIC, image.topic_configs),
+        (RESOURCE_GROUP, image.group_configs),
     ):
         for resource, settings in configs.items():
             for name, value in settings.items():

@@ -10,6 +10,9 @@ views.py          what these see: settings, topics, the group
 requests.py       a heartbeat: its fields, the checks of them, its answer; pure
 commits.py        may a member commit or fetch offsets, by its epoch; pure
 records.py        records of a group from and to Kafka's bytes
+settings.py       the settings that count for one group
+metadata_hash.py  the hash by which a group sees that its topics changed; pure
+xxh3.py           the hash function; pure
 
 A heartbeat changes nothing by itself. It returns records, which `ConsumerGroup.replay` applies once
 they are appended, the same as at loading.

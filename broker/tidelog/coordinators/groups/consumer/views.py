@@ -31,9 +31,10 @@ class Topics(Protocol):
 
 
 class ConsumerLimits(NamedTuple):
-    """The settings of consumer groups, `group.consumer.*`."""
+    """The settings of one consumer group: its own, or the broker's `group.consumer.*`."""
 
     session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
     size_max: int = 2147483647
     assignors: tuple[str, ...] = ("uniform", "range")  # the first is the default
 

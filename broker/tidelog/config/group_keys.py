@@ -1,0 +1,149 @@
+"""The broker's settings of consumer, share and streams groups: Kafka's names, each declared once.
+
+A part of `keys.py`. A group may have values of its own for most of them (`group_settings.py`),
+within the `min` and `max` of its broker (`group_limits.py`).
+"""
+
+from __future__ import annotations
+
+from tidelog.config.vocabulary import CLUSTER_WIDE, ConfigError, integer, string, strings
+from tidelog_storage.config_key import refuse
+
+_MIGRATION_POLICIES = ("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
+
+
+def _check_not_empty(name: str, value: list[str]) -> None:
+    if not value:
+        raise ConfigError(
+            name,
+            f"Configuration '{name}' must not be empty. Valid values include: any non-empty value",
+        )
+
+
+def _check_policy(name: str, value: str) -> None:
+    if value.upper() not in _MIGRATION_POLICIES:
+        choices = ", ".join(_MIGRATION_POLICIES)
+        raise refuse(name, value, f"String must be one of (case insensitive): {choices}")
+
+
+class ConsumerGroupKeys:
+    """Consumer groups of KIP-848, whose partitions the broker assigns."""
+
+    group_consumer_session_timeout_ms: int = integer(
+        45000, "A member without heartbeats for this long leaves its group.", low=1
+    )
+    group_consumer_min_session_timeout_ms: int = integer(
+        45000, "Shortest session timeout of members.", low=1
+    )
+    group_consumer_max_session_timeout_ms: int = integer(
+        60000, "Longest session timeout of members.", low=1
+    )
+    group_consumer_heartbeat_interval_ms: int = integer(
+        5000, "Time between a member's heartbeats.", low=1
+    )
+    group_consumer_min_heartbeat_interval_ms: int = integer(
+        5000, "Shortest time between heartbeats.", low=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = integer(
+        15000, "Longest time between heartbeats.", low=1
+    )
+    group_consumer_max_size: int = integer(2147483647, "Members of one consumer group.", low=1)
+    group_consumer_assignors: list[str] = strings(
+        ("uniform", "range"),
+        "Assignors that members may choose from; the first one is the default.",
+        choices=("uniform", "range"),
+        unique=True,
+        check=_check_not_empty,
+    )
+    group_consumer_migration_policy: str = string(
+        "bidirectional",
+        "Whether groups may change between the classic and the consumer protocol online.",
+        check=_check_policy,
+        inert=True,
+    )
+    group_consumer_assignment_interval_ms: int = integer(
+        1000, "Shortest time between two assignments.", low=0, mode=CLUSTER_WIDE, inert=True
+    )
+    group_consumer_min_assignment_interval_ms: int = integer(
+        0, "Smallest value of that interval.", low=0
+    )
+    group_consumer_max_assignment_interval_ms: int = integer(
+        15000, "Largest value of that interval.", low=0
+    )
+    group_consumer_regex_refresh_interval_ms: int = integer(
+        600000,
+        "Time after which regular expressions are matched again.",
+        low=10000,
+        internal=True,
+        inert=True,
+    )
+
+
+class ShareGroupKeys:
+    """Share groups (KIP-932), which tidelog does not serve yet."""
+
+    group_share_session_timeout_ms: int = integer(
+        45000, "Session timeout of members.", low=1, inert=True
+    )
+    group_share_min_session_timeout_ms: int = integer(45000, "Its minimum.", low=1)
+    group_share_max_session_timeout_ms: int = integer(60000, "Its maximum.", low=1)
+    group_share_heartbeat_interval_ms: int = integer(
+        5000, "Time between heartbeats.", low=1, inert=True
+    )
+    group_share_min_heartbeat_interval_ms: int = integer(5000, "Its minimum.", low=1)
+    group_share_max_heartbeat_interval_ms: int = integer(15000, "Its maximum.", low=1)
+    group_share_record_lock_duration_ms: int = integer(
+        30000, "How long a member may hold a record.", low=1000, high=3600000, inert=True
+    )
+    group_share_min_record_lock_duration_ms: int = integer(
+        15000, "Its minimum.", low=1000, high=30000
+    )
+    group_share_max_record_lock_duration_ms: int = integer(
+        60000, "Its maximum.", low=30000, high=3600000
+    )
+    group_share_delivery_count_limit: int = integer(
+        5, "Deliveries of one record.", low=2, high=10, inert=True
+    )
+    group_share_min_delivery_count_limit: int = integer(2, "Their minimum.", low=2, high=5)
+    group_share_max_delivery_count_limit: int = integer(10, "Their maximum.", low=5, high=25)
+    group_share_partition_max_record_locks: int = integer(
+        2000, "Records of a partition held at a time.", low=100, high=10000, inert=True
+    )
+    group_share_min_partition_max_record_locks: int = integer(
+        100, "Their minimum.", low=100, high=2000
+    )
+    group_share_max_partition_max_record_locks: int = integer(
+        4000, "Their maximum.", low=2000, high=10000
+    )
+    group_share_assignment_interval_ms: int = integer(
+        1000, "Shortest time between two assignments.", low=0, mode=CLUSTER_WIDE, inert=True
+    )
+    group_share_min_assignment_interval_ms: int = integer(0, "Its minimum.", low=0)
+    group_share_max_assignment_interval_ms: int = integer(15000, "Its maximum.", low=0)
+
+
+class StreamsGroupKeys:
+    """Streams groups (KIP-1071), which tidelog does not serve yet."""
+
+    group_streams_session_timeout_ms: int = integer(
+        45000, "Session timeout of members.", low=1, inert=True
+    )
+    group_streams_min_session_timeout_ms: int = integer(45000, "Its minimum.", low=1)
+    group_streams_max_session_timeout_ms: int = integer(60000, "Its maximum.", low=1)
+    group_streams_heartbeat_interval_ms: int = integer(
+        5000, "Time between heartbeats.", low=1, inert=True
+    )
+    group_streams_min_heartbeat_interval_ms: int = integer(5000, "Its minimum.", low=1)
+    group_streams_max_heartbeat_interval_ms: int = integer(15000, "Its maximum.", low=1)
+    group_streams_num_standby_replicas: int = integer(
+        0, "Standby replicas of each task.", low=0, inert=True
+    )
+    group_streams_max_standby_replicas: int = integer(2, "Their maximum.", low=0)
+    group_streams_initial_rebalance_delay_ms: int = integer(
+        3000, "Wait for more members before a new group's first assignment.", low=0, inert=True
+    )
+    group_streams_assignment_interval_ms: int = integer(
+        1000, "Shortest time between two assignments.", low=0, mode=CLUSTER_WIDE, inert=True
+    )
+    group_streams_min_assignment_interval_ms: int = integer(0, "Its minimum.", low=0)
+    group_streams_max_assignment_interval_ms: int = integer(15000, "Its maximum.", low=0)

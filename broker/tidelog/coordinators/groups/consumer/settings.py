@@ -1,0 +1,28 @@
+"""The settings that count for one consumer group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.config.group_settings import effective
+from tidelog.coordinators.groups.consumer.views import ConsumerLimits
+
+if TYPE_CHECKING:
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.config.broker import BrokerConfig
+
+__all__ = ["limits_of"]
+
+
+def limits_of(config: BrokerConfig, image: ClusterImage, group_id: str) -> ConsumerLimits:
+    """Return the settings of a group: its own within the broker's limits, else the broker's.
+
+    They may change with an image whose delta has the group among `group_configs`.
+    """
+    own = image.group_config(group_id)
+    return ConsumerLimits(
+        session_timeout_ms=effective(config, own, "consumer.session.timeout.ms"),
+        heartbeat_interval_ms=effective(config, own, "consumer.heartbeat.interval.ms"),
+        size_max=config.group_consumer_max_size,
+        assignors=tuple(config.group_consumer_assignors),
+    )
