@@ -116,6 +116,7 @@ REFUSED = (
     ("clock.advance", {"days": float("nan")}, "days"),
     ("clock.advance", {"days": float("inf")}, "days"),
     ("clock.advance", {"days": 40_000}, "days"),
+    ("clock.advance", {"days": 1, "hours": 1e12}, "hours"),
     ("clock.advance", {}, "seconds"),
     ("clock.advance", {"weeks": 1}, "weeks"),
     ("clock.speed", {"speed": 0}, "speed"),

@@ -168,6 +168,7 @@ def test_faults_that_cannot_be_are_refused() -> None:
                 ({**disk, "kind": "slow", "seconds": -1}, "seconds"),
                 ({**store, "kind": "throttled"}, "bytes_per_second"),
                 ({**disk, "kind": "full", "trigger": {"times": 0}}, "trigger.times"),
+                ({**disk, "kind": "full", "topic": "nope"}, "topic"),
             ):
                 with pytest.raises(ControlError) as raised:
                     await cluster.ask("devices.add", args)

@@ -43,6 +43,9 @@ ERROR = Effect("error", error="NOT_LEADER_OR_FOLLOWER")
         ({"api": "Produce"}, {}, Effect("cut_short"), "match.api", "needs the API Fetch"),
         ({"api": 1}, {}, Effect("cut_short", bytes=-1), "effect.bytes", "at least 0"),
         ({}, {}, Effect("stale_leader"), "match.api", "needs the API Metadata"),
+        ({"partition": -1}, {}, ERROR, "match.partition", "at least 0, not -1"),
+        ({"connection": "mine"}, {}, ERROR, "match.connection", "not the HOST:PORT of a client"),
+        ({"api": "Vote"}, {}, Effect("throttle", seconds=1), "match.api", "no throttle time"),
     ],
 )
 def test_a_rule_that_cannot_apply_is_refused(
@@ -52,6 +55,7 @@ def test_a_rule_that_cannot_apply_is_refused(
         checked(Rule(1, Match(**match), Trigger(**trigger), effect))
     assert raised.value.field == field
     assert message in raised.value.message
+    assert "mean NONE" not in raised.value.message
 
 
 def test_apis_and_errors_have_names_and_numbers() -> None:
@@ -75,6 +79,16 @@ def test_triggers(trigger: Trigger, applied: list[int]) -> None:
     count = Count()
     assert [call for call in range(1, 7) if count.applies(trigger)] == applied
     assert (count.calls, count.hits) == (6, len(applied))
+
+
+def test_a_throttle_leaves_responses_alone_that_have_no_throttle_time() -> None:
+    everywhere = checked(Rule(1, Match(), Trigger(), Effect("throttle", seconds=1)))
+    for api in API.values():
+        has_time = hasattr(api.response, "throttle_time_ms")
+        assert everywhere.is_for(api) is has_time, api.name
+    assert not everywhere.is_for(API[ApiKey.ENVELOPE])
+    error = checked(Rule(1, Match(api="Vote"), Trigger(), ERROR))
+    assert [api.name for api in API.values() if error.is_for(api)] == ["Vote"]
 
 
 def test_chance_comes_from_the_seed() -> None:

@@ -120,6 +120,9 @@ async def _start(control: ClusterControl, args: OneBroker) -> Brokers:
     """Start a broker again on its data and its ports."""
     async with control.one_at_a_time:
         node = control.node(args.broker)
+        if node.is_running:
+            text = f"broker {args.broker} is already running"
+            raise ControlError(text, field="broker", status=REFUSED)
         _check_majority(control, node)
         await node.start()
     return await _describe_all(control, Nothing())

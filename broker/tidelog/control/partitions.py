@@ -153,7 +153,9 @@ async def _delete_here(control: BrokerControl, args: Records) -> Nothing:
     topic = Request.DeleteRecordsTopic(name=args.topic, partitions=[wanted])
     request = Request(topics=[topic], timeout_ms=REQUEST_MS_MAX)
     (answer,) = (await perform_request(control.server, request)).topics
-    check(answer.partitions[0].error_code, None, _FIELDS)
+    code = answer.partitions[0].error_code
+    text = f"must be -1, or an offset up to the high watermark, not {args.before_offset}"
+    check(code, text if code == ErrorCode.OFFSET_OUT_OF_RANGE else None, _FIELDS)
     return Nothing()
 
 

@@ -96,7 +96,7 @@ class RequestFaults:
     def _wrapped(self, key: ApiKey, handler: Handler) -> Handler:
         """Return the handler with its faults; itself if no rule is for this API."""
         api = API[key]
-        rules = [rule for rule in self._rules if rule.api in (None, api)]
+        rules = [rule for rule in self._rules if rule.is_for(api)]
         holds = self._holds_before or self._holds_after
         if not (rules or holds):
             return handler

@@ -163,6 +163,10 @@ class Rule:
         """The API that it matches; None for all."""
         return None if self.match.api is None else _api(self.match.api)
 
+    def is_for(self, api: Api) -> bool:
+        """Return whether it may apply to requests of an API."""
+        return self.api in (None, api) and (self.effect.kind != "throttle" or _throttles(api))
+
     def counted(self, count: Count) -> Rule:
         """Return it with these numbers."""
         return replace(self, calls=count.calls, hits=count.hits)
@@ -201,6 +205,7 @@ def checked(rule: Rule) -> Rule:
     if api is not None:
         match = replace(match, api=api.name)
         _check_names(api, match)
+    _check_match(match)
     check_trigger(rule.trigger)
     return replace(rule, match=match, effect=_checked_effect(api, effect))
 
@@ -221,6 +226,22 @@ def _check_names(api: Api, match: Match) -> None:
     for name in ("topic", "partition", "group", "transactional_id"):
         if getattr(match, name) is not None and name not in kinds:
             raise ControlError(f"requests of {api.name} name none", field=f"match.{name}")
+
+
+def _check_match(match: Match) -> None:
+    """Refuse a filter that no request can pass."""
+    if match.partition is not None and match.partition < 0:
+        raise ControlError(f"must be at least 0, not {match.partition}", field="match.partition")
+    if match.connection is not None:
+        host, _, port = match.connection.rpartition(":")
+        if not (host and port.isascii() and port.isdigit()):
+            text = f"{match.connection!r} is not the HOST:PORT of a client"
+            raise ControlError(text, field="match.connection")
+
+
+def _throttles(api: Api) -> bool:
+    """Return whether responses of an API have a throttle time."""
+    return any(field.name == "throttle_time_ms" for field in api.response.FIELDS)
 
 
 def check_trigger(trigger: Trigger) -> None:
@@ -248,6 +269,8 @@ def _checked_effect(api: Api | None, effect: Effect) -> Effect:
     if allowed is not None and (api is None or api.name not in allowed):
         names = " or ".join(allowed)
         raise ControlError(f"{effect.kind} needs the API {names}", field="match.api")
+    if effect.kind == "throttle" and api is not None and not _throttles(api):
+        raise ControlError(f"responses of {api.name} have no throttle time", field="match.api")
     for name, is_needed, is_allowed in (
         ("error", effect.kind == "error", False),
         ("seconds", effect.kind in _NEEDS_SECONDS, False),
@@ -273,6 +296,7 @@ def error_code(given: str | int) -> ErrorCode:
     for code in ErrorCode:
         if given in (code.name, int(code)) and code != ErrorCode.NONE:
             return code
-    near = difflib.get_close_matches(str(given).upper(), [code.name for code in ErrorCode], n=1)
+    names = [code.name for code in ErrorCode if code != ErrorCode.NONE]
+    near = difflib.get_close_matches(str(given).upper(), names, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise ControlError(f"there is no error {given!r}{hint}", field="effect.error")
