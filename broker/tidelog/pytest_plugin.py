@@ -198,7 +198,8 @@ def tidelog_topic_factory(
         )
     else:
         cluster: RunningCluster = request.getfixturevalue("tidelog_cluster")
-        create, delete = cluster.create_topic, cluster.delete_topic
+        clusters: Clusters = request.getfixturevalue("_tidelog_clusters")
+        create, delete = cluster.create_topic, partial(clusters.delete_topic, cluster)
 
     def make(
         partitions: int = 1,
@@ -244,31 +245,37 @@ def _id(request: pytest.FixtureRequest, kind: str) -> str:
 
 
 @pytest.fixture
-def tidelog_faults(tidelog_cluster: RunningCluster) -> Iterator[Faults]:
+def tidelog_faults(
+    tidelog_cluster: RunningCluster, _tidelog_clusters: Clusters
+) -> Iterator[Faults]:
     """The faults of requests; cleared after the test."""
     yield tidelog_cluster.faults
-    tidelog_cluster.faults.clear()
+    _tidelog_clusters.undo(tidelog_cluster, tidelog_cluster.faults.clear)
 
 
 @pytest.fixture
-def tidelog_network(tidelog_cluster: RunningCluster) -> Iterator[Network]:
+def tidelog_network(
+    tidelog_cluster: RunningCluster, _tidelog_clusters: Clusters
+) -> Iterator[Network]:
     """The links of the brokers; healed after the test."""
     yield tidelog_cluster.network
-    tidelog_cluster.network.heal()
+    _tidelog_clusters.undo(tidelog_cluster, tidelog_cluster.network.heal)
 
 
 @pytest.fixture
-def tidelog_devices(tidelog_cluster: RunningCluster) -> Iterator[Devices]:
+def tidelog_devices(
+    tidelog_cluster: RunningCluster, _tidelog_clusters: Clusters
+) -> Iterator[Devices]:
     """The brokers' disks and remote stores; healed after the test."""
     yield tidelog_cluster.devices
-    tidelog_cluster.devices.heal()
+    _tidelog_clusters.undo(tidelog_cluster, tidelog_cluster.devices.heal)
 
 
 @pytest.fixture
-def tidelog_clock(tidelog_cluster: RunningCluster) -> Iterator[Clock]:
+def tidelog_clock(tidelog_cluster: RunningCluster, _tidelog_clusters: Clusters) -> Iterator[Clock]:
     """The time of the brokers; that of the machine after the test."""
     yield tidelog_cluster.clock
-    tidelog_cluster.clock.reset()
+    _tidelog_clusters.undo(tidelog_cluster, tidelog_cluster.clock.reset)
 
 
 # -- the marker, and what surrounds a test ---------------------------------------------------------

@@ -29,6 +29,27 @@ def test_a_created_topic_is_served_by_all_brokers_at_once() -> None:
     run(test)
 
 
+def test_without_a_majority_of_voters_the_answer_comes_at_once() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3) as cluster:
+            await cluster.create_topic("kept")
+            for broker in cluster.brokers[1:]:
+                await broker.kill()
+            for attempt in (
+                cluster.create_topic("t"),
+                cluster.delete_topic("kept"),
+                cluster.topics.elect("kept", 0),
+                cluster.topics.move("kept", 0, [1]),
+                cluster.reset(),
+            ):
+                with pytest.raises(tidelog.TidelogError, match=r"1 of 3 voters .* start"):
+                    await attempt
+            await cluster.start_brokers()
+            await cluster.create_topic("t")
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     ("arguments", "field", "status"),
     [

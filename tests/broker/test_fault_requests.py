@@ -24,6 +24,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
 from tidelog_protocol.messages.groups import HeartbeatRequest
+from tidelog_protocol.messages.quorum import DescribeQuorumRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -187,6 +188,18 @@ def test_the_wire_shows_errors_throttling_and_records_cut_short() -> None:
     with_producer(test)
 
 
+def test_a_throttle_of_all_apis_leaves_alone_what_has_no_throttle_time() -> None:
+    async def test(cluster: tidelog.Cluster, producer: Any) -> None:
+        fault = await cluster.faults.on().throttle(0.01)
+        async with await WireClient.connect(cluster.bootstrap_servers) as client:
+            assert (await client.ask(DescribeQuorumRequest(), 2)).error_code == 0
+            assert (await client.ask(MetadataRequest(), 12)).throttle_time_ms == 10
+        assert await fault.hits() >= 1
+        await cluster.faults.clear()
+
+    with_producer(test)
+
+
 def test_metadata_may_have_errors_and_stale_leaders() -> None:
     async def test(cluster: tidelog.Cluster, producer: Any) -> None:
         async def ask(client: WireClient) -> Any:
@@ -286,6 +299,8 @@ def test_a_refused_rule_changes_nothing() -> None:
             with pytest.raises(ControlError) as raised:
                 await on.error("NOT_ENOUGH_REPLICAS")
             assert raised.value.field == field
+        with pytest.raises(ControlError, match=r"effect\.kind: stale_leader needs a second broker"):
+            await faults.on("Metadata").stale_leader()
         with pytest.raises(ControlError, match="there is no fault 5"):
             await cluster.ask("faults.remove", {"id": 5})
         assert await faults.rules() == ()

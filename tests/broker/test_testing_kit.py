@@ -138,6 +138,33 @@ def test_marker_and_fixtures(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*a unittest.TestCase: use tidelog_cluster_factory"])
 
 
+def test_a_test_may_leave_its_brokers_ended_or_frozen(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import os, signal, pytest
+        from tidelog.testing.records import produce
+
+        @pytest.mark.usefixtures(
+            "tidelog_faults", "tidelog_clock", "tidelog_network", "tidelog_devices"
+        )
+        @pytest.mark.parametrize("end", ["stop", "freeze", "kill all", "die"])
+        def test_end(end, tidelog_cluster, tidelog_topic):
+            produce(tidelog_cluster.bootstrap_servers, tidelog_topic, [b"1"])
+            assert [topic.name for topic in tidelog_cluster.state().topics] == [tidelog_topic]
+            if end == "kill all":
+                tidelog_cluster.kill()
+            elif end == "die":
+                os.kill(tidelog_cluster.pid, signal.SIGKILL)
+            else:
+                getattr(tidelog_cluster.brokers[0], end)()
+
+        def test_whole_again(tidelog_cluster):
+            assert tidelog_cluster.state().topics == ()
+        """
+    )
+    pytester.runpytest_subprocess(*ARGUMENTS).assert_outcomes(passed=5)
+
+
 def test_a_failure_shows_the_log_and_the_topics(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

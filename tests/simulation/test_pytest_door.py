@@ -33,6 +33,12 @@ TESTS = """
     @pytest.mark.tidelog_simulation(broker=50)
     async def test_word(tidelog_simulation): ...
 
+    @pytest.mark.tidelog_simulation(settings={"num.partition": 4})
+    async def test_setting(tidelog_simulation): ...
+
+    @pytest.mark.tidelog_simulation(seeds=1)
+    def test_plain(tidelog_simulation): ...
+
     def test_mark(tidelog_simulation): ...
 """
 
@@ -77,12 +83,14 @@ def test_a_failure_is_reported_and_replayed(
 
 def test_good_tests_pass_and_wrong_uses_are_named(tests: pytest.Pytester) -> None:
     result = tests.runpytest_subprocess(*ARGUMENTS, "-k", "not bug", "-rP", "--tidelog-seeds=3")
-    result.assert_outcomes(passed=1, failed=2, errors=1)
+    result.assert_outcomes(passed=1, failed=4, errors=1)
     result.stdout.fnmatch_lines_random(
         [
             "*3 seeds hold, * virtual seconds in * s*",
             "*test_argument: a simulated test takes the argument tidelog_simulation*",
             "*test_word: @pytest.mark.tidelog_simulation: *'broker'*",
+            "test_setting: @pytest.mark.tidelog_simulation: *'num.partition'; did you mean *",
+            "test_plain: a simulated test is an async def",
             "*mark the test with @pytest.mark.tidelog_simulation(seeds=50, brokers=3)*",
         ]
     )

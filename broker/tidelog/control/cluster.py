@@ -159,6 +159,22 @@ class ClusterControl:
             raise ControlError("no broker is running; start one first", status=REFUSED)
         return running[0]
 
+    def first_of_majority(self) -> ControlledNode:
+        """Return a broker that runs, to ask the controller by it.
+
+        ControlError if no majority of the voters runs: no controller would answer.
+        """
+        first = self.first()
+        voters = [node for node in self.cluster.brokers if node.is_voter]
+        running = [node for node in self.running() if node.is_voter]
+        if voters and 2 * len(running) <= len(voters):
+            text = (
+                f"{len(running)} of {len(voters)} voters of the metadata quorum run, which is no"
+                " majority; start the others"
+            )
+            raise ControlError(text, status=REFUSED)
+        return first
+
     async def until(self, look: Callable[[], Awaitable[str | None]]) -> None:
         """Wait until `look` returns None; ControlError with what it returned last."""
         missing: str | None = "no answer"

@@ -85,14 +85,14 @@ async def _delete_records(control: ClusterControl, args: Records) -> Nothing:
 async def _elect(control: ClusterControl, args: Election) -> Nothing:
     """Elect the preferred leader of a partition; unclean: any live replica, if none in sync is."""
     await placed(control, args.topic, args.partition)
-    await control.first().ask("broker.elect_leader", asdict(args))
+    await control.first_of_majority().ask("broker.elect_leader", asdict(args))
     return Nothing()
 
 
 async def _move(control: ClusterControl, args: Move) -> Nothing:
     """Move a partition to other brokers, and wait until they have it."""
     await placed(control, args.topic, args.partition)
-    await control.first().ask("broker.move_partition", asdict(args))
+    await control.first_of_majority().ask("broker.move_partition", asdict(args))
 
     async def look() -> str | None:
         where = await placed(control, args.topic, args.partition)

@@ -48,7 +48,7 @@ async def _reset(control: ClusterControl, _: Nothing) -> Nothing:
     names = sorted({name for one in known for name in one.names})
     if names:
         asked = {"names": names, "missing_ok": True}
-        await control.first().ask("broker.delete_topics", asked)
+        await control.first_of_majority().ask("broker.delete_topics", asked)
         await control.until(lambda: _left(control))
     return Nothing()
 

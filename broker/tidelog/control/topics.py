@@ -73,7 +73,7 @@ class Known:
 
 async def _create(control: ClusterControl, args: NewTopic) -> Nothing:
     """Create a topic, and wait until all running brokers serve it."""
-    await control.first().ask("broker.create_topic", asdict(args))
+    await control.first_of_majority().ask("broker.create_topic", asdict(args))
     await _until_all(control, args.name, lambda known: known.is_served, "is not served yet")
     return Nothing()
 
@@ -81,7 +81,7 @@ async def _create(control: ClusterControl, args: NewTopic) -> Nothing:
 async def _delete(control: ClusterControl, args: OldTopic) -> Nothing:
     """Delete a topic, and wait until no running broker knows it."""
     asked = {"names": (args.name,), "missing_ok": args.missing_ok}
-    await control.first().ask("broker.delete_topics", asked)
+    await control.first_of_majority().ask("broker.delete_topics", asked)
     await _until_all(control, args.name, lambda known: not known.is_known, "is still known")
     return Nothing()
 

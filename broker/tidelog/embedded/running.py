@@ -56,6 +56,8 @@ class RunningCluster(RunningBrokers):
         data_dir: str | os.PathLike[str] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
+        if brokers < 1:
+            raise ClusterError(f"a cluster needs at least one broker, not {brokers}")
         host, port = address
         self._arguments = ["--until-stdin-ends"]
         self._free_ports = "0"  # the chosen ports: the next start takes them again

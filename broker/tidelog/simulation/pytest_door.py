@@ -7,6 +7,7 @@ already; there `search` runs it at each seed.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import shlex
 import subprocess
@@ -23,6 +24,7 @@ from tidelog.simulation.search import (
     options_of,
     search,
 )
+from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -41,6 +43,8 @@ def call(item: pytest.Function, marker: pytest.Mark) -> None:
     options = _options(item, marker)
     if FIXTURE not in item.fixturenames:
         pytest.fail(f"{item.name}: a simulated test takes the argument {FIXTURE}", pytrace=False)
+    if not inspect.iscoroutinefunction(inspect.unwrap(_function(item))):
+        pytest.fail(f"{item.name}: a simulated test is an async def", pytrace=False)
     if sys.flags.hash_randomization:
         _run_again(item)
         return
@@ -68,15 +72,20 @@ def _options(item: pytest.Function, marker: pytest.Mark) -> Options:
         if marker.args:
             raise TypeError("its arguments have names: seeds=50, brokers=3")
         return options_of(**given)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, TidelogError) as error:
         text = str(error).removeprefix("options_of() ")
-        pytest.fail(f"{item.name}: @pytest.mark.{MARKER}: {text}", pytrace=False)
+    pytest.fail(f"{item.name}: @pytest.mark.{MARKER}: {text}", pytrace=False)
+
+
+def _function(item: pytest.Function) -> Callable[..., Coroutine[Any, Any, object]]:
+    """Return the test's own function; pytest-asyncio puts a blocking one in its place."""
+    owner = item.instance if item.instance is not None else item.module
+    function: Callable[..., Coroutine[Any, Any, object]] = getattr(owner, item.originalname)
+    return function
 
 
 def _app(item: pytest.Function) -> Callable[[Simulation], Coroutine[Any, Any, object]]:
-    # pytest-asyncio puts a blocking function in the place of the test's own.
-    owner = item.instance if item.instance is not None else item.module
-    test = getattr(owner, item.originalname)
+    test = _function(item)
     names = item._fixtureinfo.argnames
     arguments = {name: item.funcargs[name] for name in names if name != FIXTURE}
     return lambda simulation: test(**arguments, **{FIXTURE: simulation})

@@ -15,7 +15,7 @@ from tidelog.testing.shared import SharedCluster
 from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tidelog.control.state import ClusterState
@@ -52,6 +52,8 @@ class Clusters:
         """Those of all processes of the test run, by their options."""
         self._made: list[RunningCluster] = []
         """Those of the test that runs, by `tidelog_cluster_factory`."""
+        self._left: list[tuple[RunningCluster, str]] = []
+        """Topics of tests that ended the brokers; deleted when these run again."""
         self._log_starts: dict[int, int] = {}
         self.current: RunningCluster | None = None
         """The one that the fixtures show, if this process runs it."""
@@ -91,6 +93,23 @@ class Clusters:
         while self._made:
             self._made.pop().stop()
 
+    def undo(self, cluster: RunningCluster, end: Callable[[], object]) -> None:
+        """End what a test did to a cluster, unless that is gone with the brokers' process."""
+        try:
+            end()
+        except TidelogError:
+            if _has_process(cluster):
+                raise
+
+    def delete_topic(self, cluster: RunningCluster, name: str, *, missing_ok: bool) -> None:
+        """Delete a topic of a test, later if the test has left brokers that do not run."""
+        try:
+            cluster.delete_topic(name, missing_ok=missing_ok)
+        except ClusterError:
+            if _is_whole(cluster):
+                raise
+            self._left.append((cluster, name))
+
     def stop(self) -> None:
         """Stop all; ClusterError if one had ended on its own."""
         errors = []
@@ -114,6 +133,12 @@ class Clusters:
         for cluster in (*(cluster for _, cluster in self._by_options), *own):
             wrong += _mend(cluster)
             self._log_starts[id(cluster)] = len(cluster.log)
+        while self._left:
+            cluster, name = self._left.pop()
+            try:
+                cluster.delete_topic(name, missing_ok=True)
+            except ClusterError as error:
+                wrong.append(f"it stays: {error}")
         return wrong
 
     def report(
@@ -150,6 +175,24 @@ def own_state(state: ClusterState, topics: Sequence[str], ids: Sequence[str]) ->
         if one.transactional_id in ids or any(each.topic in topics for each in one.partitions)
     )
     return replace(state, groups=tuple(groups), transactions=tuple(transactions))
+
+
+def _has_process(cluster: RunningCluster) -> bool:
+    """Whether the process of the brokers runs, if no broker does."""
+    try:
+        cluster.change_brokers("brokers.describe")
+    except TidelogError:
+        return False
+    return True
+
+
+def _is_whole(cluster: RunningCluster) -> bool:
+    """Whether all brokers run and none is frozen."""
+    try:
+        brokers = cluster.change_brokers("brokers.describe").brokers
+    except TidelogError:
+        return False
+    return all(broker.is_running and not broker.is_frozen for broker in brokers)
 
 
 def _mend(cluster: RunningCluster) -> list[str]:

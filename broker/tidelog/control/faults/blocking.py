@@ -13,6 +13,7 @@ from tidelog.control.values import to_json
 if TYPE_CHECKING:
     from tidelog.control.blocking import Ask
     from tidelog.control.faults.device_faults import Device
+    from tidelog.control.faults.link_values import Link
 
 __all__ = ["Devices", "Fault", "Faults", "Network", "On"]
 
@@ -85,6 +86,11 @@ class Network:
         """Let each request between two brokers travel for so long."""
         args = {"broker": broker, "other": other, "holds": "nothing", "seconds": seconds}
         self._ask("network.cut", args)
+
+    def links(self) -> tuple[Link, ...]:
+        """Return the links that are cut or slow."""
+        links: tuple[Link, ...] = (self._ask("network.list", {})).links
+        return links
 
     def heal(
         self, broker: int | None = None, other: int | Literal["clients"] | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from tidelog.cluster.metadata.image import CLUSTER_METADATA_TOPIC
 from tidelog.control.calls import Call, Nothing
 from tidelog.control.errors import ControlError
 from tidelog.control.faults.device_faults import SECONDS_MAX, Device
@@ -42,6 +41,10 @@ class Heal:
 
 def _check_here(control: BrokerControl, args: Device) -> Nothing:
     """Refuse a fault of what this broker does not have."""
+    from tidelog.cluster.metadata.image import (  # noqa: PLC0415 - in a broker only
+        CLUSTER_METADATA_TOPIC,
+    )
+
     control.device_faults.check(args)
     image = control.server.metadata.image
     if args.topic not in (None, CLUSTER_METADATA_TOPIC) and args.topic not in image.topics:

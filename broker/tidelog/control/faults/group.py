@@ -107,6 +107,8 @@ async def _add(control: ClusterControl, args: Add) -> Rule:
             control.node(rule.match.broker)
         except ControlError as error:
             raise ControlError(error.message, field="match.broker") from None
+    if rule.effect.kind == "stale_leader" and len(control.cluster.brokers) == 1:
+        raise ControlError("stale_leader needs a second broker to name", field="effect.kind")
     nodes = control.running()
     if nodes:
         await nodes[0].ask("broker.check_fault", to_json(rule))

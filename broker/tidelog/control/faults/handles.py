@@ -12,6 +12,7 @@ from tidelog.control.values import to_json
 
 if TYPE_CHECKING:
     from tidelog.control.faults.device_faults import Device
+    from tidelog.control.faults.link_values import Link
     from tidelog.control.handles import Ask
 
 __all__ = ["Devices", "Fault", "Faults", "Network", "On"]
@@ -85,6 +86,11 @@ class Network:
         """Let each request between two brokers travel for so long."""
         args = {"broker": broker, "other": other, "holds": "nothing", "seconds": seconds}
         await self._ask("network.cut", args)
+
+    async def links(self) -> tuple[Link, ...]:
+        """Return the links that are cut or slow."""
+        links: tuple[Link, ...] = (await self._ask("network.list", {})).links
+        return links
 
     async def heal(
         self, broker: int | None = None, other: int | Literal["clients"] | None = None

@@ -74,6 +74,11 @@ async def _cut(control: ClusterControl, args: Link) -> Links:
     return await _change(control, (*control.links.links, args))
 
 
+async def _list(control: ClusterControl, _: Nothing) -> Links:
+    """Return the links that are cut or slow."""
+    return control.links
+
+
 async def heal(control: ClusterControl, args: Heal) -> Links:
     """Heal the link between two ends; all links of one end, or all links without ends."""
     given = {end for end in (args.broker, args.other) if end is not None}
@@ -111,5 +116,6 @@ CALLS = (
     Call("broker.set_links", "broker", Links, Nothing, _set),
     Call("broker.freeze", "broker", Frozen, Nothing, _freeze_here),
     Call("network.cut", "cluster", Link, Links, _cut),
+    Call("network.list", "cluster", Nothing, Links, _list),
     Call("network.heal", "cluster", Heal, Links, heal),
 )
