@@ -95,11 +95,19 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     of_groups = keys_of("groups", "group_offsets", "group_admin")
     of_groups.append(ApiKey.CONSUMER_GROUP_HEARTBEAT)
     of_transactions = keys_of("txns", "txn_admin")
+    of_resources = [ApiKey.LIST_CONFIG_RESOURCES]
     return {
         **handlers,
         **late_handlers(of_groups, lambda: _group_handlers(parts)),
         **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
+        **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
     }
+
+
+def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
+    from tidelog.api.config_resources import ConfigResourcesApi
+
+    return ConfigResourcesApi(metadata).handlers()
 
 
 def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:

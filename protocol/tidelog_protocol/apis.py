@@ -77,6 +77,7 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     ASSIGN_REPLICAS_TO_DIRS = 73
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
@@ -219,6 +220,7 @@ _APIS = (
     Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0, "consumer_groups"),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0, "consumer_groups"),
     Api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), 0, "controller"),
+    Api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), 0, "configs"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "cluster"),
 )
 

@@ -70,6 +70,7 @@ AllocateProducerIds 67 0 0 0
 ConsumerGroupHeartbeat 68 0 1 0
 ConsumerGroupDescribe 69 0 1 0
 AssignReplicasToDirs 73 0 0 0
+ListConfigResources 74 0 1 0
 DescribeTopicPartitions 75 0 0 0
 """.strip().splitlines()
 

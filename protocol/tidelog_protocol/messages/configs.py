@@ -1,4 +1,4 @@
-"""Tables of configuration: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs."""
+"""Tables of configuration: describing, altering and listing resources."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ __all__ = [
     "DescribeConfigsResponse",
     "IncrementalAlterConfigsRequest",
     "IncrementalAlterConfigsResponse",
+    "ListConfigResourcesRequest",
+    "ListConfigResourcesResponse",
 ]
 
 
@@ -142,3 +144,28 @@ class IncrementalAlterConfigsResponse(Message, api_key=44, versions="0-1", flexi
 
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
+
+
+class ListConfigResourcesRequest(Message, api_key=74, versions="0-1", flexible="0+"):
+    """Ask which resources have, or may have, configuration.
+
+    v0: client metrics only (KIP-714)
+    v1: the types that are asked for, all if none is named (KIP-1142)
+    """
+
+    resource_types: list[int] = array(int8, "1+")
+
+
+class ListConfigResourcesResponse(Message, api_key=74, versions="0-1", flexible="0+"):
+    """Names of resources.
+
+    v1: their types (KIP-1142)
+    """
+
+    class ConfigResource(Struct):
+        resource_name: str = string()
+        resource_type: int = int8("1+", default=16)
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    config_resources: list[ConfigResource] = array(ConfigResource)

@@ -1,4 +1,4 @@
-"""Cases: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs."""
+"""Cases: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
 
 from __future__ import annotations
 
@@ -234,3 +234,26 @@ def replaced(s: Session, version: int) -> None:
     ask(f"{s.name}.none", ("segment.ms", "70000"))
     ask(name)
     seen(s, name, segment_ms="604800000")
+
+
+@case("ListConfigResources")
+def resources_of_types(s: Session, version: int) -> None:
+    """A group with settings is listed, a group without is not."""
+    topic, group = s.topic(), f"{s.name}.group"
+    alter(s, 1, GROUP, group, ("consumer.session.timeout.ms", SET, "50000"))
+    seen(s, group, GROUP, consumer_session_timeout_ms="50000")
+    for types in ([GROUP], [TOPIC, GROUP], [BROKER], [BROKER, LOGGER], [CLIENT_METRICS], []):
+        answer = s.quietly("ListConfigResources", version, **listing(version, types))
+        mine = [
+            one
+            for one in answer.pop("config_resources")
+            if one["resource_name"] in ("1", topic, group)
+        ]
+        s.record("ListConfigResources", {**answer, "mine": mine})
+    if version > 0:
+        for types in ([0], [GROUP, 99]):
+            s.ask("ListConfigResources", version, **listing(version, types))
+
+
+def listing(version: int, types: list[int]) -> dict[str, Any]:
+    return {"resource_types": types} if version > 0 else {}
