@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from tidelog.tiered.tier import RemoteTier
     from tidelog_storage.manager import LogManager
 
-__all__ = ["Membership"]
+__all__ = ["LEAVE_S_MAX", "Membership"]
 
 log = logging.getLogger("tidelog.membership")
 

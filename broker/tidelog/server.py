@@ -69,9 +69,11 @@ if TYPE_CHECKING:
     from tidelog_protocol.apis import ApiKey
     from tidelog_storage.manager import LogManager
 
-__all__ = ["BrokerServer", "StartError"]
+__all__ = ["FLUSH_SECONDS_A_LOG", "FLUSH_SECONDS_MAX", "BrokerServer", "StartError"]
 
 CLOSE_SECONDS_MAX = 1.0  # time for clients to read their last responses
+FLUSH_SECONDS_A_LOG = 0.03  # it syncs about seven files and folders
+FLUSH_SECONDS_MAX = 30.0
 
 
 class BrokerServer:
@@ -94,6 +96,8 @@ class BrokerServer:
         """Why the broker must stop: the state of its disk is unknown."""
         self.on_failure: Callable[[], None] | None = None
         """Called on a `failure`, to stop the broker; `start` raises it."""
+        self.at_end: list[Callable[[], object]] = []
+        """Called first when the broker stops or is killed."""
         self._volume_bytes = volume_bytes
         self._new_cluster_id = new_cluster_id
         self._listeners = ClientListeners(config)
@@ -198,6 +202,12 @@ class BrokerServer:
     def tier(self) -> RemoteTier | None:
         """Its remote tier, if it has one."""
         return self._tier
+
+    @property
+    def flush_seconds_max(self) -> float:
+        """How long its logs may take to become durable when it stops."""
+        unflushed = 0 if self._logs is None else self._logs.unflushed
+        return min(unflushed * FLUSH_SECONDS_A_LOG, FLUSH_SECONDS_MAX)
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -422,6 +432,7 @@ class BrokerServer:
         if self._is_to_crash:
             await self.kill()
             return
+        self._begin_end()
         membership = self._membership
         if controlled:
             await membership.leave()
@@ -492,7 +503,12 @@ class BrokerServer:
 
     async def kill(self) -> None:
         """End like a crash, as far as possible in a live process: write no marks."""
+        self._begin_end()
         await self._abandon()
+
+    def _begin_end(self) -> None:
+        for call in self.at_end:
+            call()
 
     async def _undo(self) -> None:
         """Abandon, again if cancelled meanwhile: locks and ports must be released."""

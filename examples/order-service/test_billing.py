@@ -112,3 +112,22 @@ def test_coordinators_move_while_it_works(tidelog_cluster, tidelog_bootstrap, bi
         tidelog_cluster.transactions.move(id_, 1 + coordinator % 3)
         assert one.bill()
     assert numbers(tidelog_bootstrap, names["payments"]) == list("012")
+
+
+@several
+def test_a_broker_stops_for_an_update(tidelog_cluster, tidelog_bootstrap, billing, order):
+    """In order: the others lead before it goes.
+
+    It does not coordinate the group, for which librdkafka would wait: see `Billing.begin`.
+    """
+    names = billing.names
+    produce(tidelog_bootstrap, names["orders"], [order(n).to_bytes() for n in range(2)])
+    with billing() as one:
+        assert one.bill()
+        coordinator = tidelog_cluster.state().group(names["group"]).coordinator
+        leader, other = (1 + (coordinator + n) % 3 for n in range(2))
+        tidelog_cluster.topics.move(names["payments"], 0, [leader, other, coordinator])
+        tidelog_cluster.topics.elect(names["payments"], 0)
+        tidelog_cluster.brokers[leader - 1].stop()
+        assert one.bill()
+    assert numbers(tidelog_cluster.bootstrap_servers, names["payments"]) == list("01")

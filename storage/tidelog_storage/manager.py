@@ -205,6 +205,11 @@ class LogManager:
         futures = [log for one in self.directories for log in one.future_logs.values()]
         return [*self._logs.values(), *futures]
 
+    @property
+    def unflushed(self) -> int:
+        """Number of loaded logs with records that are not durable."""
+        return sum(log.recovery_point < log.log_end_offset for log in self._all())
+
     def _forget_all(self) -> None:
         self._logs.clear()
         for directory in self.directories:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.processes import END_S_MAX, Start, ended
+from tidelog import server
 from tidelog.__main__ import main
+from tidelog.cli.ending import STOP_SECONDS_MAX
+from tidelog.cluster.quorum import driver
+from tidelog.tiered import tier
+from tidelog.tiered.metadata import topic
 from tidelog_bench.peers.address import free_ports
 
 if TYPE_CHECKING:
@@ -206,6 +211,94 @@ def test_temporary_data_has_a_limit_of_its_own_to_be_removed_in(
     assert (code, err) == (0, "")
     assert out.split() == ["[", "4.5", "stop", "]", "[", "30.0", "remove", "]"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_call_starts_a_broker_while_all_stop(start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    told = """
+from tidelog.control.http import HttpDoor
+
+async def close(self):
+    print("door")
+    await closed(self)
+
+closed, HttpDoor.stop = HttpDoor.stop, close
+"""
+    words = ("serve", "--port", "0", "--control", "127.0.0.1:0")
+    process = start(sys.executable, "-u", "-c", told + TOLD_END, *words, TMPDIR=str(tmp_path))
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("tidelog ready")
+    process.send_signal(signal.SIGTERM)
+    code, out, err = ended(process)
+    assert (code, err) == (0, "")
+    assert out.split()[:5] == ["door", "[", "4.5", "stop", "]"]
+
+
+MANY_LOGS = """
+from tidelog_storage.manager import LogManager
+
+LogManager.unflushed = 100
+"""
+
+
+def test_logs_that_are_not_durable_have_time_to_be_flushed(start: Start, tmp_path: Path) -> None:
+    """A thousand partitions with three replicas were not flushed in 4.5 s, and recovered at the
+    next start."""
+    words = ("serve", "--data-dir", str(tmp_path / "data"), "--port", "0")
+    process = start(sys.executable, "-u", "-c", MANY_LOGS + TOLD_END, *words)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("tidelog ready")
+    process.send_signal(signal.SIGTERM)
+    code, out, err = ended(process)
+    assert (code, err) == (0, "")
+    assert out.split()[:4] == ["[", "7.5", "stop", "]"]
+
+
+TOLD_LIMIT = """
+import sys
+from contextlib import contextmanager
+from tidelog.__main__ import main
+from tidelog.cli import broker
+
+@contextmanager
+def limit(seconds):
+    print(seconds)
+    yield
+
+broker.stop_within_limit = limit
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("how", "limit"), [("signal", "7.5"), ("end of input", "4.5")])
+def test_one_of_several_has_time_to_move_its_leaderships(
+    start: Start, how: str, limit: str, tmp_path: Path
+) -> None:
+    """The end of the input means that all stop together."""
+    assert main(["format", "--node-id", "1", "--data-dir", str(tmp_path)]) == 0
+    process = start(
+        *(sys.executable, "-u", "-c", TOLD_LIMIT, "broker", "--node-id", "1", "--port", "0"),
+        f"--controller-quorum=1@127.0.0.1:{free_ports(1)[0]}",
+        f"--data-dir={tmp_path}",
+        "--until-stdin-ends",
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("tidelog ready")
+    if how == "signal":
+        process.send_signal(signal.SIGTERM)
+        process.wait(END_S_MAX)  # its input goes on
+    assert ended(process) == (0, f"{limit}\n", "")
+
+
+def test_the_limits_of_its_parts_come_to_less_than_that_of_a_stop() -> None:
+    parts = [
+        server.CLOSE_SECONDS_MAX,
+        tier.COPY_S_MAX,
+        topic.LAST_SAVE_S_MAX,
+        tier.CLOSE_S_MAX,
+        driver.LEAVE_S_MAX,
+    ]
+    assert sum(parts) < STOP_SECONDS_MAX
 
 
 # Its own code, which is asked once more when all is done but the end of the process itself.

@@ -15,7 +15,7 @@ import tidelog
 from support.wire_client import WireClient
 from tidelog.config.vocabulary import ConfigError
 from tidelog.embedded.cluster import broker_properties, properties_of
-from tidelog.server import StartError
+from tidelog.server import FLUSH_SECONDS_A_LOG, StartError
 from tidelog_bench.peers.address import free_port
 from tidelog_protocol.messages.cluster import MetadataRequest
 
@@ -255,6 +255,40 @@ def test_two_clusters_in_one_loop_know_nothing_of_each_other() -> None:
                     for client in (first, second)
                 }
             assert len(ids) == 2
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_broker_ends_wholly_though_its_caller_is_cancelled(how: str) -> None:
+    """As at the end of a process, which cancels the calls under way."""
+
+    async def test() -> None:
+        async with tidelog.Cluster() as cluster:
+            (node,) = cluster.brokers
+            ending = asyncio.ensure_future(getattr(node, how)())
+            await asyncio.sleep(0)
+            assert not node.is_running
+            ending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ending
+            await node.start()  # its directories are locked no more
+
+    asyncio.run(test())
+
+
+def test_each_log_that_is_not_durable_gives_the_stop_more_time(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(data_dir=tmp_path) as cluster, tidelog.Cluster() as temporary:
+            for each in (cluster, temporary):
+                await each.create_topic("t", 3)
+            before = cluster.flush_seconds_max
+            for each in (cluster, temporary):
+                for partition in range(3):
+                    await each.topics.make_tombstones("t", ["key"], partition)
+            grown = pytest.approx(before + 3 * FLUSH_SECONDS_A_LOG)
+            assert cluster.flush_seconds_max == grown
+            assert temporary.flush_seconds_max == 0
 
     asyncio.run(test())
 

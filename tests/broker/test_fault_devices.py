@@ -71,6 +71,29 @@ def test_a_slow_disk_slows_what_is_written_and_a_trigger_counts() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_slow_disk_does_not_slow_the_end_of_its_broker(how: str, tmp_path: Path) -> None:
+    """A stop syncs all that was written, and waits for a sync under way."""
+    slow_s = 30.0
+
+    async def test() -> None:
+        async with tidelog.Cluster(data_dir=str(tmp_path)) as cluster:
+            (node,) = cluster.brokers
+            await cluster.create_topic("t")
+            async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+                await producer.send_and_wait("t", b"record")
+            await cluster.devices.slow_disk(node.node_id, slow_s, "syncs", topic="t")
+            flushing = asyncio.ensure_future(cluster.topics.flush("t"))
+            while not (await cluster.devices.faults())[0].hits:  # noqa: ASYNC110 - no event for it
+                await asyncio.sleep(0.01)
+            started = time.monotonic()
+            await (node.stop() if how == "stop" else node.kill())
+            assert time.monotonic() - started < slow_s
+            await asyncio.gather(flushing, return_exceptions=True)
+
+    run(test)
+
+
 def test_a_failing_store_is_tried_again_until_it_works() -> None:
     settings = FEW | {"remote.log.manager.task.retry.backoff.ms": 10}
 

@@ -199,6 +199,17 @@ def test_flush_dirty(disk: SimDisk) -> None:
     assert len(list(broker.logs.flush_dirty(NOW + 1000))) == 1
 
 
+def test_logs_that_are_not_durable_are_counted(disk: SimDisk) -> None:
+    broker = Broker(disk)
+    log = broker.create(A0)
+    broker.create(A1)
+    assert broker.logs.unflushed == 0
+    append(log, 2)
+    assert broker.logs.unflushed == 1
+    log.flush()
+    assert broker.logs.unflushed == 0
+
+
 def test_a_log_that_is_deleted_before_its_turn_is_not_flushed(disk: SimDisk) -> None:
     broker = Broker(disk)
     logs = [broker.create(partition, 9) for partition in (A0, A1)]

@@ -16,7 +16,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tidelog.cli import common
-from tidelog.cli.ending import Ending, stop_within_limit
+from tidelog.cli.ending import STOP_SECONDS_MAX, Ending, stop_within_limit
 from tidelog.cli.serve import add_common_options, given_settings
 from tidelog.cli.streams import read_stdin, refuse, say
 from tidelog.embedded.cluster_settings import FAILED_WORDS, READY_WORDS, TELL_STARTER
@@ -88,6 +88,7 @@ async def _serve(
     import asyncio
 
     from tidelog.cli.heap import freeze
+    from tidelog.membership import LEAVE_S_MAX
     from tidelog.start_error import one_line
 
     loop = asyncio.get_running_loop()
@@ -112,8 +113,9 @@ async def _serve(
         await calls.stop()
     failure = server.failure
     try:
-        with stop_within_limit():
-            # The end of the input stops the whole cluster: no broker is left to take over.
+        # The end of the input stops the whole cluster: no broker is left to take over.
+        leave_s_max = 0.0 if input_ended else LEAVE_S_MAX
+        with stop_within_limit(STOP_SECONDS_MAX + leave_s_max + server.flush_seconds_max):
             await server.stop(controlled=not input_ended)
             if failure is None and server.failure is not None:
                 raise server.failure

@@ -8,8 +8,9 @@ loop runs, because the next broker may take as long to recover. The exception is
 it could hit the loop's own code, which then loses a task that is awaited at the end. It is not
 raised in a `__del__` either, where Python prints it and continues.
 
-The process ends at the latest `STOP_SECONDS_MAX` after the request, or `REMOVE_SECONDS_MAX` later
-if it also removes the temporary data of its brokers.
+The process ends at the latest `STOP_SECONDS_MAX` after the request. To this comes what its logs may
+take to become durable, or `REMOVE_SECONDS_MAX` if they are removed; and for one of several brokers
+what its leaderships may take to move.
 """
 
 # ruff: noqa: PLC0415 - asyncio is imported when the arguments are known to be good
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-__all__ = ["REMOVE_SECONDS_MAX", "Ending", "stop_within_limit"]
+__all__ = ["REMOVE_SECONDS_MAX", "STOP_SECONDS_MAX", "Ending", "stop_within_limit"]
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-STOP_SECONDS_MAX = 4.5  # after this the process ends, without flushing the rest
+STOP_SECONDS_MAX = 4.5  # more than what a stop waits for: connections, copies, the quorum
 REMOVE_SECONDS_MAX = 30.0  # the files of some thousand partitions, on a busy disk
 PATIENCE_S = 0.5  # time for the loop to cancel the start
 

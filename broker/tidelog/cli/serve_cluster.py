@@ -13,7 +13,12 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli.ending import REMOVE_SECONDS_MAX, Ending, stop_within_limit
+from tidelog.cli.ending import (
+    REMOVE_SECONDS_MAX,
+    STOP_SECONDS_MAX,
+    Ending,
+    stop_within_limit,
+)
 from tidelog.cli.heap import freeze, thaw
 from tidelog.cli.log_lines import set_up_logging
 from tidelog.cli.streams import read_stdin, refuse, say
@@ -84,14 +89,13 @@ async def _serve_with(
     """Serve with the HTTP door, which listens first: a taken port is known before files change."""
     await door.start()
     try:
-        control = f" control={door.url}"
-        return await _serve(cluster, ending, until_stdin_ends=until_stdin_ends, control=control)
+        return await _serve(cluster, ending, until_stdin_ends=until_stdin_ends, door=door)
     finally:
         await door.stop()
 
 
 async def _serve(
-    cluster: Cluster, ending: Ending, *, until_stdin_ends: bool, control: str = ""
+    cluster: Cluster, ending: Ending, *, until_stdin_ends: bool, door: HttpDoor | None = None
 ) -> int:
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
@@ -115,13 +119,16 @@ async def _serve(
     ending.started(asked_to_stop.set)
     freeze()
     calls = _control(cluster, asked_to_stop.set) if until_stdin_ends else None
+    control = "" if door is None else f" control={door.url}"
     say(f"{READY_WORDS}{cluster.bootstrap_servers}{control}")
     await asked_to_stop.wait()
     if calls is not None:
         await calls.stop()
+    if door is not None:
+        await door.stop()  # a call that starts a broker is cancelled, and so undone
     try:
         try:
-            with stop_within_limit():
+            with stop_within_limit(STOP_SECONDS_MAX + cluster.flush_seconds_max):
                 await cluster.stop_brokers()
         finally:
             # It has its own limit: many files to remove must not make a clean stop fail.

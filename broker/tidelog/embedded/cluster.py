@@ -418,6 +418,13 @@ class Cluster(ClusterCalls):
         if errors:
             raise ClusterError("; ".join(map(str, errors)))
 
+    @property
+    def flush_seconds_max(self) -> float:
+        """How long logs may take to become durable when the brokers stop; temporary ones do not."""
+        if self._temporary is not None:
+            return 0.0
+        return sum(node.flush_seconds_max for node in self.brokers if node.is_running)
+
     def remove_temporary(self) -> None:
         """Remove temporary data, the second half of `stop`; many files take a while."""
         if self._temporary is not None:

@@ -26,7 +26,7 @@ from tidelog.embedded.cluster_settings import (
     ClusterError,
 )
 from tidelog.runtime import system_runtime, volume_bytes
-from tidelog.server import BrokerServer, StartError
+from tidelog.server import FLUSH_SECONDS_MAX, BrokerServer, StartError
 from tidelog.start_error import one_line
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ __all__ = ["LocalNode", "Node", "ProcessNode", "start_together", "until_whole"]
 
 Life = TypeVar("Life")
 
-STOP_S_MAX = 10.0
+STOP_S_MAX = 45.0  # the process has limits of its own, below this (cli/ending.py)
 WHOLE_S_MAX = 30.0
 LOOK_AGAIN_S = 0.01
 
@@ -116,6 +116,11 @@ class Node(ABC, Generic[Life]):
     def pid(self) -> int:
         """Id of its process; ClusterError if it is not running."""
 
+    @property
+    @abstractmethod
+    def flush_seconds_max(self) -> float:
+        """How long its logs may take to become durable when it stops."""
+
     async def start(self) -> None:
         """Start it on its data and its ports; StartError gives the reason if it fails."""
         if self._life is not None:
@@ -155,7 +160,7 @@ class Node(ABC, Generic[Life]):
             await self.thaw()
         life, self._life = self._life, None
         if life is not None:
-            await self._stop(life, controlled=controlled, keeps_data=keeps_data)
+            await uninterrupted(self._stop(life, controlled=controlled, keeps_data=keeps_data))
 
     @abstractmethod
     async def _stop(self, life: Life, *, controlled: bool, keeps_data: bool) -> None: ...
@@ -165,7 +170,7 @@ class Node(ABC, Generic[Life]):
         life, self._life = self._life, None
         self._is_frozen = False
         if life is not None:
-            await self._kill(life)
+            await uninterrupted(self._kill(life))
 
     async def freeze(self) -> None:
         """Let it stand still until `thaw`: nothing passes its connections, no timer fires."""
@@ -223,6 +228,11 @@ class LocalNode(Node[BrokerServer]):
         """Id of this process."""
         assert self._running
         return os.getpid()
+
+    @property
+    def flush_seconds_max(self) -> float:
+        """By the number of its logs."""
+        return self._running.flush_seconds_max
 
     @property
     def server(self) -> BrokerServer:
@@ -327,6 +337,11 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
     def pid(self) -> int:
         """Its process id."""
         return self._running.pid
+
+    @property
+    def flush_seconds_max(self) -> float:
+        """The most of any broker: its own process has the limit by the number of its logs."""
+        return FLUSH_SECONDS_MAX
 
     async def _begin(self) -> asyncio.subprocess.Process:
         """StartError, with the broker's reason, if it ends before it is ready."""

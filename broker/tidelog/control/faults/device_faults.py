@@ -2,15 +2,16 @@
 
 A disk's faults hang on the broker's `OsFileSystem`, a store's on the object of the remote store;
 both are untouched until the first fault. Slow operations block the thread that makes them, as a
-slow disk does: appends and reads are made on the loop, which brokers of one process share.
+slow disk does: appends and reads are made on the loop, which brokers of one process share. Nothing
+is slow any more once the broker stops: an orderly stop makes many operations, and has a limit.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import time
 from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidelog.control.errors import REFUSED, ControlError
@@ -67,6 +68,8 @@ class DeviceFaults:
         self._store: Any = None if server.tier is None else server.tier.storage
         self._disk: list[tuple[Device, Count]] = []
         self._remote: list[tuple[Device, Count]] = []
+        self._is_ending = Event()  # waited for on any thread
+        server.at_end.append(self._is_ending.set)
 
     def check(self, device: Device) -> None:
         """Refuse a fault of what this broker does not have."""
@@ -103,7 +106,7 @@ class DeviceFaults:
             if operations not in ("all", operation) or not count.applies(device.trigger):
                 continue
             if device.kind == "slow":
-                time.sleep(device.seconds)
+                self._is_ending.wait(device.seconds)
                 continue
             number = errno.ENOSPC if device.kind == "full" else errno.EIO
             raise OSError(number, os.strerror(number), path)
@@ -136,7 +139,7 @@ class DeviceFaults:
             seconds = device.seconds
             if device.kind == "throttled":
                 seconds = min(SECONDS_MAX, segment.size / device.bytes_per_second)
-            time.sleep(seconds)
+            self._is_ending.wait(seconds)
 
 
 def _is_of_topic(path: str, topic: str) -> bool:

@@ -57,7 +57,7 @@ SILENT_S = 3.0  # brokers of a new cluster start one after the other
 SAVE_S = 60.0
 RETRY_S = 0.1
 AGAIN_S = 1.0  # between attempts to create a topic that was deleted
-LAST_SAVE_S_MAX = 2.0  # how long a stop waits for the files
+LAST_SAVE_S_MAX = 1.0  # how long a stop waits for the files
 
 
 class TopicBasedMetadata:
