@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Parts", "client_handlers", "joined", "keys_of", "late_handlers", "log_dir_moves"]
 
+CONSUMER_GROUPS_OFFERED = False  # KIP-848: clients see it once migration is there
+
 
 class Parts(NamedTuple):
     """The parts of a broker that answer its clients.
@@ -93,12 +95,15 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         )
     )
     of_groups = keys_of("groups", "group_offsets", "group_admin")
-    of_groups.append(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+    of_consumer_groups = [ApiKey.CONSUMER_GROUP_HEARTBEAT]
+    if CONSUMER_GROUPS_OFFERED:
+        of_consumer_groups = keys_of("consumer_groups")
     of_transactions = keys_of("txns", "txn_admin")
     of_resources = [ApiKey.LIST_CONFIG_RESOURCES]
     return {
         **handlers,
         **late_handlers(of_groups, lambda: _group_handlers(parts)),
+        **late_handlers(of_consumer_groups, lambda: _consumer_group_handlers(parts)),
         **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
     }
@@ -111,7 +116,6 @@ def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
 
 
 def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
-    from tidelog.api.consumer_groups import ConsumerGroupsApi
     from tidelog.api.group_admin import GroupAdminApi
     from tidelog.api.group_offsets import GroupOffsetsApi
     from tidelog.api.groups import GroupsApi
@@ -127,9 +131,19 @@ def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
                 metadata_bytes_max=parts.config.offset_metadata_max_bytes,
             ),
             GroupAdminApi(admin),
-            ConsumerGroupsApi(),
         )
     )
+
+
+def _consumer_group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    from tidelog.api.consumer_groups import ConsumerGroupsApi
+    from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
+
+    membership = None
+    if CONSUMER_GROUPS_OFFERED:
+        membership = ConsumerMembership(parts.groups, parts.runtime.rng)
+    metadata = parts.metadata
+    return ConsumerGroupsApi(parts.group_admin, lambda: metadata.image, membership).handlers()
 
 
 def _transaction_handlers(parts: Parts) -> dict[ApiKey, Handler]:

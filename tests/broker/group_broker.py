@@ -11,6 +11,7 @@ import itertools
 from typing import Any
 
 from support.metadata import names_by_id
+from tidelog.api.consumer_groups import ConsumerGroupsApi
 from tidelog.api.group_admin import GroupAdminApi
 from tidelog.api.group_offsets import GroupOffsetsApi
 from tidelog.api.groups import GroupsApi
@@ -24,6 +25,7 @@ from tidelog.cluster.metadata.image import (
 )
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.coordinators.groups.admin import GroupAdmin
+from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
@@ -200,6 +202,9 @@ class GroupBroker:
         handlers = {
             **GroupsApi(self.coordinator, lambda: self.image, self).handlers(),
             **GroupAdminApi(self.admin).handlers(),
+            **ConsumerGroupsApi(
+                self.admin, lambda: self.image, ConsumerMembership(self.coordinator, self.rng)
+            ).handlers(),
             **GroupOffsetsApi(
                 self.admin,
                 lambda: self.image,

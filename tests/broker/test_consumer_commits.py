@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.consumer_groups import Life, id_of
-from tidelog.coordinators.groups.consumer.commits import Commit, commit_errors, fetch_error
+from tidelog.coordinators.groups.consumer.commits import Commit, commit_error, fetch_error
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_records import ConsumerGroupMemberMetadataValue
 
@@ -51,8 +51,9 @@ def test_a_lagging_member_commits_what_it_has_had_long_enough(
 ) -> None:
     members = lagging().group.members
     partitions = [(T, 0), (T, 1), (T, 2)]
-    found = commit_errors(members, Commit("a", epoch), partitions)
-    assert found == dict(zip(partitions, errors, strict=True))
+    commit = Commit("a", epoch)
+    assert [commit_error(members, commit, [each]) for each in partitions] == errors
+    assert commit_error(members, commit, partitions) is errors[-1], "one refuses all"
 
 
 def test_what_must_be_revoked_may_still_be_committed() -> None:
@@ -63,7 +64,7 @@ def test_what_must_be_revoked_may_still_be_committed() -> None:
     member = life.group.members["a"]
     assert member.revoking == {T: {1: 1}}
     life.group.members["a"] = member._replace(epoch=2)
-    assert commit_errors(life.group.members, Commit("a", 1), [(T, 1)]) == {(T, 1): NONE}
+    assert commit_error(life.group.members, Commit("a", 1), [(T, 1)]) is NONE
 
 
 def test_commits_from_outside_of_the_group() -> None:
@@ -71,7 +72,7 @@ def test_commits_from_outside_of_the_group() -> None:
     partitions = [(T, 0)]
 
     def error(commit: Commit, of: Mapping[str, ConsumerMember] = members) -> ErrorCode:
-        return commit_errors(of, commit, partitions)[T, 0]
+        return commit_error(of, commit, partitions)
 
     assert error(Commit("", -1), {}) is NONE
     assert error(Commit("", 0), {}) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -90,9 +91,9 @@ def test_a_member_of_the_classic_protocol_gets_its_own_errors() -> None:
     said = member.subscription._replace(classic=classic)
     group.members["a"] = member._replace(subscription=said)
     illegal = ErrorCode.ILLEGAL_GENERATION
-    assert commit_errors(group.members, Commit("a", 3, version=8), [(T, 0)]) == {(T, 0): NONE}
-    assert commit_errors(group.members, Commit("a", 4), [(T, 0)]) == {(T, 0): illegal}
-    assert commit_errors(group.members, Commit("a", 2), [(T, 1)]) == {(T, 1): illegal}
+    assert commit_error(group.members, Commit("a", 3, version=8), [(T, 0)]) is NONE
+    assert commit_error(group.members, Commit("a", 4), [(T, 0)]) is illegal
+    assert commit_error(group.members, Commit("a", 2), [(T, 1)]) is illegal
     assert fetch_error(group.members, "a", 2) is illegal
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
 from tidelog.coordinators.groups.group import GroupLimits, GroupState
 from tidelog.coordinators.groups.member import Now
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
@@ -68,21 +70,19 @@ def test_a_loaded_group_is_what_was_written() -> None:
     assert group.state_timestamp_ms == 1795247410025
 
 
-def test_a_whole_log_of_kafka_loads_and_other_protocols_are_skipped() -> None:
+def test_a_whole_log_of_kafka_loads_with_groups_of_both_protocols() -> None:
     shard = GroupShard(0, 0, GroupLimits())
-    skipped = 0
     for record in RECORDS:
         change = decode(record.key, record.value)
-        if change is None:
-            skipped += 1
-        else:
-            shard.replay(change, record.offset + 1, NOW)
-    assert (len(RECORDS), skipped) == (14, 9)
+        assert change is not None
+        shard.replay(change, record.offset + 1, NOW)
+    assert len(RECORDS) == 14
     assert shard.groups.keys() == {"wire1", "wire2"}
     assert shard.groups["wire1"].generation == 2
     assert shard.groups["wire1"].is_empty
-    simple = shard.groups["wire2"]  # its membership is of another protocol
-    assert (simple.protocol_type, simple.is_empty, simple.members.pending) == (None, True, {})
+    group = shard.groups["wire2"]
+    assert isinstance(group, ConsumerGroup)
+    assert group.state is ConsumerGroupState.EMPTY, "its member has left"
     assert shard.latest.of_group("wire1")["fc-none"][0].offset == 10
     assert not shard.committed.of_group("wire1")
     shard.advance(3)

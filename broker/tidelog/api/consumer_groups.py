@@ -1,25 +1,43 @@
-"""Consumer groups of KIP-848: ConsumerGroupHeartbeat.
+"""Consumer groups of KIP-848: ConsumerGroupHeartbeat, ConsumerGroupDescribe.
 
-Behaviour. The protocol is not served yet, so each heartbeat is refused with UNSUPPORTED_VERSION, as
-by an Apache Kafka whose `group.version` is 0. The API is listed nevertheless: librdkafka waits
-without an error for a broker that lists it, but fails at once if it is refused. Only clients with
-`group.protocol=consumer` send it. ConsumerGroupDescribe is not listed, so admin clients describe
-all groups as classic ones.
+Behaviour. The protocol is not offered yet: without a `membership` each heartbeat is refused with
+UNSUPPORTED_VERSION, as by an Apache Kafka whose `group.version` is 0. The heartbeat is listed
+nevertheless: librdkafka waits without an error for a broker that lists it, but fails at once if it
+is refused. Only clients with `group.protocol=consumer` send it. ConsumerGroupDescribe is not listed
+then, so admin clients describe all groups as classic ones. A heartbeat is answered once its records
+are committed. There is no authorizer: the authorized operations are all of them.
 
 Version notes. ConsumerGroupHeartbeat 1: regular expressions, member ids of the client (KIP-1082).
+ConsumerGroupDescribe 1: type of each member (KIP-1099).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.api.group_admin import ALL_OPERATIONS
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.consumer.requests import Heartbeat, RefusedError
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatResponse
+from tidelog_protocol.messages.consumer_groups import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatResponse,
+)
 
 if TYPE_CHECKING:
-    from tidelog.network.dispatch import Handler, RequestContext
-    from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.coordinators.groups.admin import GroupAdmin
+    from tidelog.coordinators.groups.consumer.assignors import Partitions
+    from tidelog.coordinators.groups.consumer.member import ConsumerMember
+    from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
+    from tidelog.network.dispatch import Deferred, Handler, RequestContext
+    from tidelog_protocol.messages.consumer_groups import (
+        ConsumerGroupDescribeRequest,
+        ConsumerGroupHeartbeatRequest,
+    )
 
 __all__ = ["ConsumerGroupsApi"]
 
@@ -27,19 +45,165 @@ _REFUSAL = (
     "The broker does not serve the consumer group protocol of KIP-848. "
     "Set group.protocol=classic in the client."
 )
+_CLIENT_IDS_VERSION = 1  # of ConsumerGroupHeartbeat
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+
+_HeartbeatAssignment = ConsumerGroupHeartbeatResponse.Assignment
+_HeartbeatPartitions = ConsumerGroupHeartbeatResponse.TopicPartitions
+_DescribedGroup = ConsumerGroupDescribeResponse.DescribedGroup
+_DescribedMember = _DescribedGroup.Member
+_DescribedAssignment = _DescribedMember.Assignment
+_DescribedPartitions = _DescribedAssignment.TopicPartitions
 
 
 class ConsumerGroupsApi:
     """Handlers of KIP-848."""
 
+    def __init__(
+        self,
+        admin: GroupAdmin,
+        image: Callable[[], ClusterImage],
+        membership: ConsumerMembership | None,
+    ) -> None:
+        """`membership` is None while the protocol is not offered."""
+        self._admin = admin
+        self._image = image
+        self._membership = membership
+
     def handlers(self) -> dict[ApiKey, Handler]:
         """Return the handlers by API key."""
-        return {ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat}
+        handlers: dict[ApiKey, Handler] = {ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat}
+        if self._membership is not None:
+            handlers[ApiKey.CONSUMER_GROUP_DESCRIBE] = self.describe
+        return handlers
+
+    # ---- ConsumerGroupHeartbeat --------------------------------------------------------------
 
     def heartbeat(
-        self, _context: RequestContext, _request: ConsumerGroupHeartbeatRequest
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> Deferred | ConsumerGroupHeartbeatResponse:
+        """Answer a ConsumerGroupHeartbeat request."""
+        if self._membership is None:
+            return ConsumerGroupHeartbeatResponse(
+                error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=_REFUSAL
+            )
+        work = self._heartbeat(self._membership, context, request)
+        return context.answer_with(work, lambda response: response)
+
+    async def _heartbeat(
+        self,
+        membership: ConsumerMembership,
+        context: RequestContext,
+        request: ConsumerGroupHeartbeatRequest,
     ) -> ConsumerGroupHeartbeatResponse:
-        """Refuse a ConsumerGroupHeartbeat request."""
+        try:
+            answer = await membership.heartbeat(
+                request.group_id,
+                _heartbeat_of(context, request),
+                needs_member_id=context.api_version >= _CLIENT_IDS_VERSION,
+            )
+        except RefusedError as refusal:
+            return ConsumerGroupHeartbeatResponse(
+                error_code=refusal.code, error_message=refusal.message
+            )
+        assignment = None
+        if answer.assigned is not None:
+            assignment = _HeartbeatAssignment(
+                topic_partitions=[
+                    _HeartbeatPartitions(topic_id=topic_id, partitions=partitions)
+                    for topic_id, partitions in _listed(answer.assigned)
+                ]
+            )
         return ConsumerGroupHeartbeatResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=_REFUSAL
+            member_id=answer.member_id,
+            member_epoch=answer.epoch,
+            heartbeat_interval_ms=membership.heartbeat_interval_ms,
+            assignment=assignment,
         )
+
+    # ---- ConsumerGroupDescribe ---------------------------------------------------------------
+
+    def describe(
+        self, _context: RequestContext, request: ConsumerGroupDescribeRequest
+    ) -> ConsumerGroupDescribeResponse:
+        """Answer a ConsumerGroupDescribe request."""
+        groups = [self._described(group_id) for group_id in request.group_ids]
+        if request.include_authorized_operations:
+            for group in groups:
+                if group.error_code == ErrorCode.NONE:
+                    group.authorized_operations = ALL_OPERATIONS
+        return ConsumerGroupDescribeResponse(groups=groups)
+
+    def _described(self, group_id: str) -> _DescribedGroup:
+        group = self._admin.find(group_id)
+        if isinstance(group, ConsumerGroup):
+            return _DescribedGroup(
+                group_id=group_id,
+                group_state=group.state.value,
+                group_epoch=group.epoch,
+                assignment_epoch=group.assignment_epoch,
+                assignor_name=group.assignor,
+                members=[
+                    self._described_member(member, group.targets.get(member_id, {}))
+                    for member_id, member in sorted(group.members.items())
+                ],
+            )
+        if not isinstance(group, ErrorCode):
+            code, message = ErrorCode.GROUP_ID_NOT_FOUND, "is not a consumer group"
+        else:
+            code, message = group, "not found"
+        described = _DescribedGroup(group_id=group_id, error_code=code)
+        if code is ErrorCode.GROUP_ID_NOT_FOUND:
+            described.error_message = f"Group {group_id} {message}."
+        return described
+
+    def _described_member(self, member: ConsumerMember, target: Partitions) -> _DescribedMember:
+        said = member.subscription
+        return _DescribedMember(
+            member_id=member.member_id,
+            instance_id=said.instance_id,
+            rack_id=said.rack_id,
+            member_epoch=member.epoch,
+            client_id=said.client_id,
+            client_host=said.client_host,
+            subscribed_topic_names=sorted(said.topic_names),
+            subscribed_topic_regex=said.topic_regex or None,
+            assignment=self._assignment(member.assigned),
+            target_assignment=self._assignment(target),
+            member_type=_CONSUMER_MEMBER if said.classic is None else _CLASSIC_MEMBER,
+        )
+
+    def _assignment(self, assigned: Mapping[bytes, Iterable[int]]) -> _DescribedAssignment:
+        """Describe partitions; those of deleted topics have no name and are left out."""
+        names = self._image().topic_names
+        return _DescribedAssignment(
+            topic_partitions=[
+                _DescribedPartitions(
+                    topic_id=topic_id, topic_name=names[topic_id], partitions=partitions
+                )
+                for topic_id, partitions in _listed(assigned)
+                if topic_id in names
+            ]
+        )
+
+
+def _heartbeat_of(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
+    names, owned = request.subscribed_topic_names, request.topic_partitions
+    return Heartbeat(
+        request.member_id,
+        request.member_epoch,
+        request.instance_id,
+        request.rack_id,
+        request.rebalance_timeout_ms,
+        None if names is None else tuple(names),
+        request.subscribed_topic_regex,
+        request.server_assignor,
+        None if owned is None else {each.topic_id: frozenset(each.partitions) for each in owned},
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",  # as Java prints an address
+    )
+
+
+def _listed(assigned: Mapping[bytes, Iterable[int]]) -> list[tuple[bytes, list[int]]]:
+    """Return topics and partitions in order."""
+    return [(topic_id, sorted(assigned[topic_id])) for topic_id in sorted(assigned)]

@@ -1,7 +1,7 @@
 """Group administration: DescribeGroups, ListGroups, DeleteGroups.
 
-Behaviour. Only classic groups exist, so every group is of the type "classic". A group's protocol,
-its members' metadata and assignments are only shown while it is stable. ListGroups fails as a whole
+Behaviour. DescribeGroups is for classic groups, and finds no others. A group's protocol, its
+members' metadata and assignments are only shown while it is stable. ListGroups fails as a whole
 while a partition of `__consumer_offsets` loads. DeleteGroups deletes empty groups with their
 offsets; a group named twice is answered once. There is no authorizer: the authorized operations are
 all of them.
@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import all_of
+from tidelog.coordinators.groups.group import Group
 from tidelog.coordinators.groups.states import GroupState
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidelog.coordinators.groups.admin import GroupAdmin
-    from tidelog.coordinators.groups.group import Group
+    from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.member import Member
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog_protocol.messages.group_admin import (
@@ -39,11 +40,10 @@ if TYPE_CHECKING:
         ListGroupsRequest,
     )
 
-__all__ = ["GroupAdminApi"]
+__all__ = ["ALL_OPERATIONS", "GroupAdminApi"]
 
-_CLASSIC_TYPE = "classic"
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: a bit for each AclOperation.
-_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 _OPERATIONS_OMITTED = -(1 << 31)
 
 _DescribedGroup = DescribeGroupsResponse.DescribedGroup
@@ -70,7 +70,7 @@ class GroupAdminApi:
         """Answer a DescribeGroups request."""
         operations = _OPERATIONS_OMITTED
         if request.include_authorized_operations:
-            operations = _ALL_OPERATIONS
+            operations = ALL_OPERATIONS
         return DescribeGroupsResponse(
             groups=[
                 self._describe_one(group_id, context.api_version, operations)
@@ -80,20 +80,23 @@ class GroupAdminApi:
 
     def _describe_one(self, group_id: str, version: int, operations: int) -> _DescribedGroup:
         found = self._admin.find(group_id)
-        if found is ErrorCode.GROUP_ID_NOT_FOUND:
-            described = _DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
-            if version >= 6:
-                described.error_code = found
-                described.error_message = f"Group {group_id} not found."
-            else:
-                described.authorized_operations = operations
-            return described
-        if isinstance(found, ErrorCode):
+        if isinstance(found, Group):
+            return self._described(found, operations)
+        if isinstance(found, ErrorCode) and found is not ErrorCode.GROUP_ID_NOT_FOUND:
             return _DescribedGroup(group_id=group_id, error_code=found)
-        group = found[1]
+        described = _DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        if version >= 6:
+            described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            what = "not found" if isinstance(found, ErrorCode) else "is not a classic group"
+            described.error_message = f"Group {group_id} {what}."
+        else:
+            described.authorized_operations = operations
+        return described
+
+    def _described(self, group: Group, operations: int) -> _DescribedGroup:
         is_stable = group.state is GroupState.STABLE
         return _DescribedGroup(
-            group_id=group_id,
+            group_id=group.group_id,
             group_state=group.state.value,
             protocol_type=group.protocol_type or "",
             protocol_data=(group.protocol_name or "") if is_stable else "",
@@ -113,13 +116,12 @@ class GroupAdminApi:
             return ListGroupsResponse(error_code=groups)
         states = {state.strip().lower() for state in request.states_filter}
         types = {name.lower() for name in request.types_filter}
-        if types and _CLASSIC_TYPE not in types:
-            groups = []
         return ListGroupsResponse(
             groups=[
                 _listed(group)
                 for group in groups
-                if not states or group.state.value.lower() in states
+                if (not states or group.state.value.lower() in states)
+                and (not types or group.type in types)
             ]
         )
 
@@ -143,12 +145,12 @@ def _described_member(member: Member, protocol_name: str | None) -> _DescribedMe
     )
 
 
-def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
+def _listed(group: AnyGroup) -> ListGroupsResponse.ListedGroup:
     return ListGroupsResponse.ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
         group_state=group.state.value,
-        group_type=_CLASSIC_TYPE,
+        group_type=group.type,
     )
 
 

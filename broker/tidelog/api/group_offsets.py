@@ -6,10 +6,14 @@ to translate topic ids, so it returns offsets of deleted topics that are still s
 require_stable the answer waits for all writes before it, and partitions whose offset an open
 transaction may still change get UNSTABLE_OFFSET_COMMIT.
 
+Members of KIP-848 commit and fetch with their epoch; one partition that a lagging member may not
+commit any more refuses the whole commit with STALE_MEMBER_EPOCH.
+
 Version notes. OffsetCommit 2-4: retention time; 6 (KIP-320): leader epoch; 7 (KIP-345): instance
 id; 9 (KIP-848): GROUP_ID_NOT_FOUND, which is ILLEGAL_GENERATION in older versions; 10 (KIP-848):
 topic ids. OffsetFetch 1: errors in the partitions only; 2: null asks for all topics; 7 (KIP-447):
-require_stable; 8 (KIP-709): several groups; 10: topic ids. OffsetDelete 0 (KIP-496).
+require_stable; 8 (KIP-709): several groups; 9 (KIP-848): member id and epoch; 10: topic ids.
+OffsetDelete 0 (KIP-496).
 """
 
 from __future__ import annotations
@@ -19,12 +23,8 @@ from typing import TYPE_CHECKING
 
 from tidelog.awaiting import all_of
 from tidelog.coordinators.groups.admin import Committer
-from tidelog.coordinators.groups.offsets import (
-    NO_TIMESTAMP,
-    ZERO_UUID,
-    OffsetAndMetadata,
-    OffsetChange,
-)
+from tidelog.coordinators.groups.member import NO_TIMESTAMP
+from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetAndMetadata, OffsetChange
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import (
@@ -154,7 +154,10 @@ class GroupOffsetsApi:
             return answer.response()
 
         committer = Committer(
-            request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            version,
         )
         work = self._admin.commit(request.group_id, committer, changes)
         return context.answer_with(work, respond)
@@ -212,7 +215,7 @@ class GroupOffsetsApi:
         require_stable: bool,
     ) -> _FetchGroup:
         error, offsets, unstable = await self._admin.fetch(
-            group.group_id, require_stable=require_stable
+            group.group_id, (group.member_id, group.member_epoch), require_stable=require_stable
         )
         answer = self._fetched(version, group, error, offsets)
         if unstable:

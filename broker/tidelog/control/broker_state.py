@@ -23,6 +23,7 @@ from tidelog.control.state import (
     TopicState,
     TransactionState,
 )
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog_protocol.apis import API
 from tidelog_protocol.primitives import uuid_to_str
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
     from tidelog.control.state import ReadState
     from tidelog.coordinators.groups.group import Group
+    from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.offsets import OffsetAndMetadata
     from tidelog.coordinators.transactions.transaction import Transaction
     from tidelog.network.connection import Connection
@@ -71,7 +73,7 @@ def read(server: BrokerServer, args: ReadState) -> BrokerPart:
             if partition.topic_partition.topic in names
         ),
         groups=tuple(
-            _group(node_id, group, shard.committed.of_group(group.group_id))
+            _group(node_id, group, image, shard.committed.of_group(group.group_id))
             for shard in parts.groups.led.active()
             for group in shard.groups.values()
         ),
@@ -181,32 +183,62 @@ def _remote(server: BrokerServer, partition: Partition) -> Iterator[RemoteSegmen
 
 
 def _group(
-    node_id: int, group: Group, offsets: Mapping[str, Mapping[int, OffsetAndMetadata]]
+    node_id: int,
+    group: AnyGroup,
+    image: ClusterImage,
+    offsets: Mapping[str, Mapping[int, OffsetAndMetadata]],
 ) -> GroupState:
+    protocol: str | None
+    if isinstance(group, ConsumerGroup):
+        epoch, protocol = group.epoch, group.assignor
+        members = tuple(_consumers(group, image))
+    else:
+        epoch, protocol = group.generation, group.protocol_name
+        members = tuple(_classic_members(group))
     return GroupState(
         group_id=group.group_id,
         coordinator=node_id,
         state=group.state.value,
-        generation=group.generation,
+        generation=epoch,
         protocol_type=group.protocol_type,
-        protocol=group.protocol_name,
-        members=tuple(
-            MemberState(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                session_timeout_ms=member.session_timeout_ms,
-                assignment=_assigned(member.assignment),
-            )
-            for member in group.members.values()
-        ),
+        protocol=protocol,
+        members=members,
         offsets=tuple(
             CommittedOffset(topic, partition, one.offset, one.leader_epoch, one.metadata)
             for topic, partitions in sorted(offsets.items())
             for partition, one in sorted(partitions.items())
         ),
     )
+
+
+def _classic_members(group: Group) -> Iterator[MemberState]:
+    for member in group.members.values():
+        yield MemberState(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            session_timeout_ms=member.session_timeout_ms,
+            assignment=_assigned(member.assignment),
+        )
+
+
+def _consumers(group: ConsumerGroup, image: ClusterImage) -> Iterator[MemberState]:
+    """Return the members of a KIP-848 group; partitions of deleted topics are left out."""
+    for member in group.members.values():
+        said = member.subscription
+        yield MemberState(
+            member_id=member.member_id,
+            group_instance_id=said.instance_id,
+            client_id=said.client_id,
+            client_host=said.client_host,
+            session_timeout_ms=group.limits.session_timeout_ms,
+            assignment={
+                image.topic_names[topic_id]: tuple(sorted(partitions))
+                for topic_id, partitions in member.assigned.items()
+                if topic_id in image.topic_names
+            },
+        )
 
 
 def _assigned(assignment: bytes) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,8 @@
 """Coordinators of consumer groups and transactions.
 
 led_partitions.py  the partitions of their internal topics that this broker leads
-groups/            classic consumer groups and their offsets
+patterns.py        regular expressions of clients
+groups/            consumer groups and their offsets
 transactions/      transactional ids
 
 What waits for a write is a coroutine that `awaiting.drive` runs without a task; handlers answer

@@ -149,8 +149,8 @@ def stable_offsets_looked_at_late(patch: Patch) -> None:
     """What was there when offsets were asked for is waited for, and then the newest is told."""
     original = GroupAdmin.fetch
 
-    async def fetch(self: Any, group_id: str, *, require_stable: bool) -> Any:
-        fetched = await original(self, group_id, require_stable=require_stable)
+    async def fetch(self: Any, group_id: str, *member: Any, require_stable: bool) -> Any:
+        fetched = await original(self, group_id, *member, require_stable=require_stable)
         shard = self._coordinator.shard_of(group_id)
         if not require_stable or fetched.error or not isinstance(shard, GroupShard):
             return fetched

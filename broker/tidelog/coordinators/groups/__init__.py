@@ -1,6 +1,7 @@
-"""Classic consumer groups and their offsets.
+"""Consumer groups, classic and of KIP-848, and their offsets.
 
-group.py        one group: the steps of its state machine, the moves of a rebalance; pure
+group.py        one classic group: the steps of its state machine, the moves of a rebalance; pure
+kinds.py        what a group may be
 states.py       its states, their transitions, and its limits
 members.py      its members: the leader, static and pending ones; pure
 member.py       one member, results and effects of the machine; pure
@@ -11,5 +12,5 @@ shard.py        one partition of `__consumer_offsets` in memory
 coordinator.py  follows elections, performs effects, sets timers, writes records
 gauges.py       metrics of groups: number, offsets, lag
 admin.py        commit and fetch offsets; list, describe, delete and expire groups
-consumer/       the core of KIP-848 groups, which nothing serves yet
+consumer/       groups of KIP-848, which no API offers yet
 """

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from tidelog.coordinators.groups.consumer.group import ConsumerGroup
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
-    from tidelog.coordinators.groups.group import Group
+    from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.replication.purgatory import Timers
@@ -31,15 +32,19 @@ __all__ = ["Committer", "FetchedOffsets", "GroupAdmin"]
 logger = logging.getLogger(__name__)
 
 
+NO_MEMBER = (None, -1)  # of a fetch outside of groups, or of a classic member
+
 _NONE: Offsets = {}
 
 
 class Committer(NamedTuple):
-    """The member that commits offsets; generation -1 outside of group management."""
+    """The member that commits offsets; generation -1 outside of group management. `version` is that
+    of OffsetCommit, None in a transaction."""
 
     member_id: str
     group_instance_id: str | None
     generation: int
+    version: int | None = None
 
 
 class FetchedOffsets(NamedTuple):
@@ -68,14 +73,18 @@ class GroupAdmin:
 
         GROUP_ID_NOT_FOUND for an unknown group with a generation: before v9 clients do not know it.
         """
+        from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - late
+
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard
         now = coordinator.now()
         group = shard.groups.get(group_id)
-        if group is not None:
-            error = group.validate_commit(*committer, now)
+        if isinstance(group, Group):
+            error = group.validate_commit(*committer[:3], now)
+        elif group is not None:
+            error = _fencing(group, committer, changes)
         else:  # anyone may commit outside of groups, which creates a simple group
             error = ErrorCode.GROUP_ID_NOT_FOUND if committer.generation >= 0 else ErrorCode.NONE
         if error is not ErrorCode.NONE:
@@ -90,21 +99,30 @@ class GroupAdmin:
         changes: Sequence[OffsetChange],
     ) -> ErrorCode:
         """Commit offsets in the transaction of a producer id and epoch; otherwise like `commit`."""
+        from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - late
+
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard
         group = shard.groups.get(group_id)
-        if group is not None:
-            error = group.validate_transactional_commit(*committer)
+        if isinstance(group, Group):
+            error = group.validate_transactional_commit(*committer[:3])
+        elif group is not None:
+            error = _fencing(group, committer, changes)
+            if error is ErrorCode.STALE_MEMBER_EPOCH:  # producers do not know it
+                error = ErrorCode.ILLEGAL_GENERATION
         else:
             error = ErrorCode.ILLEGAL_GENERATION if committer.generation >= 0 else ErrorCode.NONE
         if error is not ErrorCode.NONE:
             return error
         return await coordinator.write_transactional_offsets(shard, changes, producer)
 
-    async def fetch(self, group_id: str, *, require_stable: bool) -> FetchedOffsets:
-        """Fetch the committed offsets of a group; none for an unknown one.
+    async def fetch(
+        self, group_id: str, member: tuple[str | None, int] = NO_MEMBER, *, require_stable: bool
+    ) -> FetchedOffsets:
+        """Fetch the committed offsets of a group; none for an unknown one. `member` is the id and
+        the epoch of a member of KIP-848.
 
         With `require_stable` (KIP-447) this waits until all earlier writes are committed, and also
         returns the partitions with an open transaction. Later writes do not count; otherwise
@@ -117,6 +135,15 @@ class GroupAdmin:
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return FetchedOffsets(shard)
+        from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - late
+
+        group = shard.groups.get(group_id)
+        if group is not None and not isinstance(group, Group):
+            from tidelog.coordinators.groups.consumer.commits import fetch_error  # noqa: PLC0415
+
+            error = fetch_error(group.members, *member)
+            if error is not ErrorCode.NONE:
+                return FetchedOffsets(error)
         unstable: AbstractSet[tuple[str, int]] = frozenset()
         latest: Offsets = {}
         if require_stable:
@@ -138,7 +165,7 @@ class GroupAdmin:
         self, group_id: str, topics: Mapping[str, Sequence[int]]
     ) -> ErrorCode | Mapping[str, ErrorCode]:
         """Delete offsets (KIP-496); return an error for all, or one per topic."""
-        found = self.find(group_id)
+        found = self._coordinator.find(group_id)
         if isinstance(found, ErrorCode):
             return found
         from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE  # noqa: PLC0415 - late
@@ -163,15 +190,12 @@ class GroupAdmin:
 
     # ---- groups ------------------------------------------------------------------------------
 
-    def find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
-        """Return a group and its shard, or the error."""
-        shard = self._coordinator.shard_of(group_id)
-        if isinstance(shard, ErrorCode):
-            return shard
-        group = shard.groups.get(group_id)
-        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
+    def find(self, group_id: str) -> AnyGroup | ErrorCode:
+        """Return a group, or the error."""
+        found = self._coordinator.find(group_id)
+        return found if isinstance(found, ErrorCode) else found[1]
 
-    def list_groups(self) -> list[Group] | ErrorCode:
+    def list_groups(self) -> list[AnyGroup] | ErrorCode:
         """Return all groups of this broker, or COORDINATOR_LOAD_IN_PROGRESS."""
         coordinator = self._coordinator
         if coordinator.led.is_closed:
@@ -182,7 +206,7 @@ class GroupAdmin:
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """Delete one empty group and its offsets."""
-        found = self.find(group_id)
+        found = self._coordinator.find(group_id)
         if isinstance(found, ErrorCode):
             return found
         shard, group = found
@@ -241,6 +265,21 @@ class GroupAdmin:
             is_gone = is_all and not shard.latest.of_group(group.group_id)
             if is_gone and group.is_empty and not unstable:
                 drive(coordinator.remove(shard, group, []), _log_failure)
+
+
+def _fencing(
+    group: ConsumerGroup, committer: Committer, changes: Sequence[OffsetChange]
+) -> ErrorCode:
+    """Return the error of a commit by the epoch of its member."""
+    from tidelog.coordinators.groups.consumer.commits import Commit, commit_error  # noqa: PLC0415
+
+    commit = Commit(committer.member_id, committer.generation, committer.group_instance_id)
+    if committer.version is None:
+        commit = commit._replace(is_transactional=True)
+    else:
+        commit = commit._replace(version=committer.version)
+    partitions = [(each.offset.topic_id, each.partition) for each in changes if each.offset]
+    return commit_error(group.members, commit, partitions)
 
 
 def _log_failure(error: ErrorCode) -> None:

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
+    from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+    from tidelog.coordinators.groups.consumer.records import Record
+    from tidelog.coordinators.groups.consumer.topics import ImageTopics
     from tidelog.coordinators.groups.group import Group
+    from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.member import (
         Effect,
         JoinRequest,
@@ -85,15 +89,19 @@ class GroupCoordinator:
         self.led: LedPartitions[GroupShard] = LedPartitions(
             self.topic, replica_manager.node_id, timers, self
         )
+        self._image: ClusterImage | None = None  # the latest one
 
     # ---- elections ---------------------------------------------------------------------------
 
     def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
         """Follow the cluster."""
+        self._image = image
         self.led.on_image(delta, image)
         for topic in delta.deleted_topics:
             if topic.name != GROUP_METADATA_TOPIC:
                 self._topic_deleted(topic.name, topic.topic_id)
+        if delta.topics or delta.deleted_topics:
+            self._topics_changed()
 
     def close(self) -> None:
         """Unload all groups, as if another broker had taken over."""
@@ -130,13 +138,16 @@ class GroupCoordinator:
         shard.is_loading = False
         shard.loaded_end = shard.end_offset
         shard.advance(self.topic.high_watermark(shard.index))
+        from tidelog.coordinators.groups.group import Group
+
         now = self.now()
         for group in list(shard.groups.values()):
             group.resume(now)
-            effects: list[Effect] = []
-            if len(group.members) > self.config.group_max_size:
-                effects = group.begin_rebalance("it is larger than group.max.size", now)
-            self.perform(shard, group, effects)
+            if isinstance(group, Group) and len(group.members) > self.config.group_max_size:
+                reason = "it is larger than group.max.size"
+                self.perform(shard, group, group.begin_rebalance(reason, now))
+            else:
+                self.watch(shard, group)
         for name, topic_id in shard.deleted_topics:
             self.write_tombstones(shard, shard.forget_topic(name, topic_id))
         shard.deleted_topics.clear()
@@ -144,10 +155,13 @@ class GroupCoordinator:
     def resigned(self, shard: GroupShard) -> None:
         """Answer all parked requests and unload the groups of a shard."""
         shard.stop_timers()
+        from tidelog.coordinators.groups.group import Group
         from tidelog.coordinators.groups.member import Persist
 
         now = self.now()
         for group in shard.groups.values():
+            if not isinstance(group, Group):
+                continue  # its requests wait for the log alone
             for effect in group.unload(ErrorCode.NOT_COORDINATOR, now):
                 if not isinstance(effect, Persist):
                     effect.answer()
@@ -159,6 +173,19 @@ class GroupCoordinator:
                 shard.deleted_topics.append((name, topic_id))
             else:
                 self.write_tombstones(shard, shard.forget_topic(name, topic_id))
+
+    def _topics_changed(self) -> None:
+        for shard in self.led.active():
+            for group in shard.groups.values():
+                group.topics_changed()
+
+    @property
+    def topics(self) -> ImageTopics:
+        """Return the cluster's topics, as KIP-848 groups see them."""
+        from tidelog.coordinators.groups.consumer.topics import ImageTopics
+
+        assert self._image is not None, "an image makes this broker lead a shard"
+        return ImageTopics(self._image)
 
     # ---- look-up -----------------------------------------------------------------------------
 
@@ -181,6 +208,7 @@ class GroupCoordinator:
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
         """Handle JoinGroup; return when the group has decided."""
+        from tidelog.coordinators.groups.group import Group
         from tidelog.coordinators.groups.member import JoinResult
 
         error = self._check_join(group_id, request)
@@ -191,7 +219,9 @@ class GroupCoordinator:
             return JoinResult(shard, "")
         now = self.now()
         group = shard.groups.get(group_id)
-        if group is None:
+        if not isinstance(group, Group):
+            if group is not None and not group.is_empty:
+                return JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
             if request.member_id:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             created = self._create(shard, group_id, now)
@@ -220,12 +250,15 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def _create(self, shard: GroupShard, group_id: str, now: Now) -> Group | ErrorCode:
-        """Write a new group's record before its first rebalance, as Kafka does."""
+        """Write a new group's record before its first rebalance, as Kafka does. The group takes the
+        place of an empty one of KIP-848."""
         from tidelog.coordinators.groups.group import Group
-        from tidelog.coordinators.groups.records import group_record
+        from tidelog.coordinators.groups.records import group_record, tombstones
 
+        before = shard.groups.get(group_id)
+        records = [] if before is None else tombstones(before)
         group = Group(group_id, now, shard.limits)
-        error = self._append(shard, [group_record(group, {})], ())
+        error = self._append(shard, [*records, group_record(group, {})], ())
         if error is not ErrorCode.NONE:
             return error
         drive(self.settled(shard), _log_failure)
@@ -282,28 +315,46 @@ class GroupCoordinator:
     def end_sessions(self, group_id: str, member_id: str | None = None) -> int | ErrorCode | None:
         """Time out a member, by default all, now; return how many have left, None if there is no
         such member."""
-        found = self._find(group_id)
+        found = self.find(group_id)
         if isinstance(found, ErrorCode):
             return found
+        from tidelog.coordinators.groups.group import Group
+
         shard, group = found
         if member_id is not None and member_id not in group.members:
             return None
         count = len(group.members)
         chosen = list(group.members) if member_id is None else [member_id]
+        if not isinstance(group, Group):
+            records = group.fence(chosen, self.topics) if chosen else []
+            self._remove_members(shard, group, records)
+            return count - len(group.members)
         effects = group.end_sessions(chosen, self.now())
         left = count - len(group.members)
         self.perform(shard, group, effects)
         return left
 
-    def _find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
-        """Find a group for a member's request; an unknown group is an unknown member."""
-        if not group_id and not self.led.is_closed:
-            return ErrorCode.INVALID_GROUP_ID
+    def find(self, group_id: str) -> tuple[GroupShard, AnyGroup] | ErrorCode:
+        """Return a group and its shard, or the error."""
         shard = self.shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard
         group = shard.groups.get(group_id)
-        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else (shard, group)
+        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
+
+    def _find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
+        """Find a group for a request of a classic member, which an unknown group does not have."""
+        if not group_id and not self.led.is_closed:
+            return ErrorCode.INVALID_GROUP_ID
+        found = self.find(group_id)
+        if found is ErrorCode.GROUP_ID_NOT_FOUND:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if isinstance(found, ErrorCode):
+            return found
+        from tidelog.coordinators.groups.group import Group
+
+        shard, group = found
+        return (shard, group) if isinstance(group, Group) else ErrorCode.UNKNOWN_MEMBER_ID
 
     # ---- effects -----------------------------------------------------------------------------
 
@@ -327,7 +378,7 @@ class GroupCoordinator:
         else:
             self.perform(shard, group, group.stored(effect.then, error, self.now()))
 
-    def watch(self, shard: GroupShard, group: Group) -> None:
+    def watch(self, shard: GroupShard, group: AnyGroup) -> None:
         """Set the one timer of a group, no later than its next deadline.
 
         Heartbeats only move deadlines later and do not call this: the timer fires early once per
@@ -336,6 +387,8 @@ class GroupCoordinator:
         from tidelog.coordinators.groups.shard import Watch
 
         group_id = group.group_id
+        if shard.groups.get(group_id, group) is not group:
+            return  # another one has taken its place
         deadline_ms = group.next_deadline_ms()
         watch = shard.watches.get(group_id)
         if deadline_ms is None or not self.led.holds(shard):
@@ -352,10 +405,31 @@ class GroupCoordinator:
         handle = self._timers.call_at(now_s + wait_s, self._expire, shard, group)
         shard.watches[group_id] = Watch(handle, deadline_ms)
 
-    def _expire(self, shard: GroupShard, group: Group) -> None:
-        shard.watches.pop(group.group_id, None)
-        if self.led.holds(shard) and shard.groups.get(group.group_id) is group:
+    def _expire(self, shard: GroupShard, watched: AnyGroup) -> None:
+        from tidelog.coordinators.groups.group import Group
+
+        shard.watches.pop(watched.group_id, None)
+        group = shard.groups.get(watched.group_id)  # another one may have taken its place
+        if group is None or not self.led.holds(shard):
+            return
+        if isinstance(group, Group):
             self.perform(shard, group, group.expire(self.now()))
+        else:
+            self._remove_members(shard, group, group.expire(self.topics, self.now()))
+
+    def _remove_members(
+        self, shard: GroupShard, group: ConsumerGroup, records: Sequence[Record]
+    ) -> None:
+        """Write the records that remove members of a KIP-848 group, if there are any."""
+        error = self.append_consumer(shard, group, records) if records else ErrorCode.NONE
+        if error is not ErrorCode.NONE:
+            logger.warning(
+                "Members of group %s stay for another session: removing them failed: %s",
+                group.group_id,
+                error.name,
+            )
+            group.resume(self.now())
+        self.watch(shard, group)
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -415,20 +489,21 @@ class GroupCoordinator:
             drive(self.write_offsets(shard, some), _log_failure)
 
     async def remove(
-        self, shard: GroupShard, group: Group, changes: Sequence[OffsetChange]
+        self, shard: GroupShard, group: AnyGroup, changes: Sequence[OffsetChange]
     ) -> ErrorCode:
         """Delete a group with these tombstones of its offsets. Members that are left get
         UNKNOWN_MEMBER_ID."""
-        from tidelog.coordinators.groups.records import group_tombstone, offset_record
+        from tidelog.coordinators.groups.group import Group
+        from tidelog.coordinators.groups.records import offset_record, tombstones
 
-        records = [offset_record(change) for change in changes]
-        records.append(group_tombstone(group.group_id))
+        records = [*(offset_record(change) for change in changes), *tombstones(group)]
         del shard.groups[group.group_id]
         error = self._append(shard, records, changes)
         if error is not ErrorCode.NONE:
             shard.groups[group.group_id] = group
             return error
-        self.perform(shard, group, group.unload(ErrorCode.UNKNOWN_MEMBER_ID, self.now()))
+        if isinstance(group, Group):
+            self.perform(shard, group, group.unload(ErrorCode.UNKNOWN_MEMBER_ID, self.now()))
         return await self.settled(shard)
 
     async def settled(self, shard: GroupShard) -> ErrorCode:
@@ -454,6 +529,24 @@ class GroupCoordinator:
         """Write one batch; return when it is committed, or has failed."""
         error = self._append(shard, records, changes)
         return await self.settled(shard) if error is ErrorCode.NONE else error
+
+    def append_consumer(
+        self, shard: GroupShard, group: ConsumerGroup, records: Sequence[Record]
+    ) -> ErrorCode:
+        """Append records of a KIP-848 group as one batch, then apply them. The group may take the
+        place of an empty classic one."""
+        from tidelog.coordinators.groups.consumer.records import encode
+        from tidelog.coordinators.groups.records import tombstones
+
+        before = shard.groups.get(group.group_id)
+        first = [] if before is None or before is group else tombstones(before)
+        error = self._append(shard, [*first, *map(encode, records)], ())
+        if error is ErrorCode.NONE:
+            shard.groups[group.group_id] = group
+            for record in records:
+                shard.replay_consumer(record)
+            self.watch(shard, group)
+        return error
 
     def _append(
         self, shard: GroupShard, records: Sequence[KeyValue], changes: Sequence[OffsetChange]

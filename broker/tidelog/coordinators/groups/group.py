@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.member import (
     CONSUMER_PROTOCOL_TYPE,
+    NO_TIMESTAMP,
     UNKNOWN_MEMBER_ID,
     AssignmentStored,
     CompleteJoin,
@@ -50,6 +51,8 @@ class Group:
     Invariants: `generation` never goes back; `pending_sync` names members.
     """
 
+    type = "classic"
+
     def __init__(self, group_id: str, now: Now, limits: GroupLimits) -> None:
         self.group_id = group_id
         self.limits = limits
@@ -83,6 +86,17 @@ class Group:
         if self.topics is not None:
             return topic in self.topics
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def retention_start_ms(self) -> int | None:
+        """Return when the retention of offsets starts: a time, -1 for that of each commit, None for
+        never."""
+        if self.protocol_type is None:
+            return NO_TIMESTAMP
+        if self.is_empty:
+            return self.state_timestamp_ms
+        is_known = self.protocol_type == CONSUMER_PROTOCOL_TYPE and self.topics is not None
+        return NO_TIMESTAMP if is_known and self.state is GroupState.STABLE else None
 
     def next_deadline_ms(self) -> int | None:
         """Return when `expire` is next due. Heartbeats only move it later."""
@@ -255,6 +269,9 @@ class Group:
         for member in self.members.values():
             self._touch(member, now)
         self.topics = self._compute_topics()
+
+    def topics_changed(self) -> None:
+        """Do nothing: the members look at the topics themselves."""
 
     def unload(self, error: ErrorCode, now: Now) -> list[Effect]:
         """Answer parked requests because the group was deleted or has moved to another broker."""

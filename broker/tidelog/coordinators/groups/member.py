@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_MEMBER_ID = ""
 CONSUMER_PROTOCOL_TYPE = "consumer"
+NO_TIMESTAMP = -1
 
 Protocols = tuple[tuple[str, bytes], ...]
 """A member's protocols in order of preference: (name, metadata)."""

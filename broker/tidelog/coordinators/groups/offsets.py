@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
-from tidelog.coordinators.groups.states import GroupState
+from tidelog.coordinators.groups.member import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from tidelog.coordinators.groups.group import Group
-
-NO_TIMESTAMP = -1
+    from tidelog.coordinators.groups.kinds import AnyGroup
 ZERO_UUID = bytes(16)
 
 
@@ -103,7 +100,7 @@ class Expiry(NamedTuple):
 
 
 def expired_offsets(
-    group: Group,
+    group: AnyGroup,
     store: OffsetStore,
     now_ms: int,
     retention_ms: int,
@@ -119,7 +116,7 @@ def expired_offsets(
     topics = store.of_group(group.group_id)
     if not topics:
         return Expiry([], True)
-    base = _retention_base(group)
+    base = group.retention_start_ms
     if base is None:
         return Expiry([], False)
     tombstones, is_all = [], True
@@ -137,13 +134,3 @@ def expired_offsets(
             else:
                 is_all = False
     return Expiry(tombstones, is_all)
-
-
-def _retention_base(group: Group) -> int | None:
-    """Return when retention starts: a time, -1 for the time of each commit, None for never."""
-    if group.protocol_type is None:
-        return NO_TIMESTAMP
-    if group.is_empty:
-        return group.state_timestamp_ms
-    is_known = group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.topics is not None
-    return NO_TIMESTAMP if is_known and group.state is GroupState.STABLE else None

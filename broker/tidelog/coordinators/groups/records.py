@@ -1,7 +1,8 @@
 """Records of `__consumer_offsets` in Kafka's bytes: committed offsets and classic groups.
 
-A key is an int16 record type and its body, a value an int16 version and its body. Types 3 and up
-belong to other group protocols (KIP-848, KIP-932) and are skipped when a log of Kafka's is loaded.
+A key is an int16 record type and its body, a value an int16 version and its body. Those of KIP-848
+are in `consumer/records.py`, which is imported with the first one; those of KIP-932 and KIP-1071
+are skipped when a log of Kafka's is loaded.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.offsets import NO_TIMESTAMP, OffsetAndMetadata, OffsetChange
+from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.member import NO_TIMESTAMP
+from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog_protocol.compiler import codec
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages.coordinator_records import (
@@ -22,7 +25,9 @@ from tidelog_protocol.messages.coordinator_records import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog.coordinators.groups.group import Group
+    from tidelog.coordinators.groups.consumer.records import Record
+    from tidelog.coordinators.groups.kinds import AnyGroup
+    from tidelog.replication.internal_topics import KeyValue
 
 OFFSET_COMMIT_TYPES = frozenset({0, 1})  # the same body; 0 is from before Kafka 0.9
 GROUP_METADATA_TYPE = 2
@@ -95,12 +100,21 @@ def group_tombstone(group_id: str) -> tuple[bytes, None]:
     return _group_key(group_id), None
 
 
+def tombstones(group: AnyGroup) -> list[KeyValue]:
+    """Return the records that remove a group of any kind."""
+    if isinstance(group, Group):
+        return [group_tombstone(group.group_id)]
+    from tidelog.coordinators.groups.consumer.records import encode  # noqa: PLC0415 - late
+
+    return [encode(record) for record in group.tombstones()]
+
+
 def _group_key(group_id: str) -> bytes:
     key = codec(GroupMetadataKey, 0).encode(GroupMetadataKey(group=group_id))
     return _VERSION.pack(GROUP_METADATA_TYPE) + key
 
 
-def decode(key: bytes | None, value: bytes | None) -> OffsetChange | GroupChange | None:
+def decode(key: bytes | None, value: bytes | None) -> OffsetChange | GroupChange | Record | None:
     """Decode a record; None for a type of another group protocol. ProtocolError if corrupt."""
     if key is None or len(key) < _VERSION.size:
         raise ProtocolError("a record of __consumer_offsets without a type")
@@ -116,7 +130,9 @@ def decode(key: bytes | None, value: bytes | None) -> OffsetChange | GroupChange
         return GroupChange(
             group_id, codec(GroupMetadataValue, version).decode(value, _VERSION.size)
         )
-    return None
+    from tidelog.coordinators.groups.consumer import records  # noqa: PLC0415 - at the first one
+
+    return records.decode(key, value)
 
 
 def _decode_offset(value: bytes | None) -> OffsetAndMetadata | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.coordinators.groups.consumer.views import DEFAULT_LIMITS
 from tidelog.coordinators.groups.group import Group
 from tidelog.coordinators.groups.member import Member
 from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetChange, OffsetStore
@@ -18,12 +19,16 @@ from tidelog.coordinators.groups.states import GroupLimits, GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import TypeAlias
 
+    from tidelog.coordinators.groups.consumer.records import Record
+    from tidelog.coordinators.groups.consumer.views import ConsumerLimits
+    from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.member import Now
     from tidelog.seams import TimerHandle
     from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
 
-Change = OffsetChange | GroupChange
+    Change: TypeAlias = OffsetChange | GroupChange | Record
 
 
 class Watch(NamedTuple):
@@ -40,12 +45,19 @@ class GroupShard:
     readers see `committed`, so that a change of leader never takes back what they have read.
     """
 
-    def __init__(self, index: int, leader_epoch: int, limits: GroupLimits) -> None:
+    def __init__(
+        self,
+        index: int,
+        leader_epoch: int,
+        limits: GroupLimits,
+        consumer_limits: ConsumerLimits = DEFAULT_LIMITS,
+    ) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
         self.limits = limits
+        self.consumer_limits = consumer_limits
         self.is_loading = True
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
         self.latest = OffsetStore()
         self.committed = OffsetStore()
         self.pending = PendingOffsets()
@@ -55,12 +67,10 @@ class GroupShard:
         self.deleted_topics: list[tuple[str, bytes]] = []  # name and id, while loading
         self._uncommitted: deque[tuple[int, Sequence[OffsetChange]]] = deque()
 
-    def group(self, group_id: str, now: Now) -> Group:
-        """Return the group; create it if it is missing."""
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = Group(group_id, now, self.limits)
-        return group
+    def _simple_group(self, group_id: str, now: Now) -> None:
+        """Create a group for offsets without a group, as Kafka does."""
+        if group_id not in self.groups:
+            self.groups[group_id] = Group(group_id, now, self.limits)
 
     def replay(
         self, change: Change, end_offset: int, now: Now, producer_id: int | None = None
@@ -73,11 +83,36 @@ class GroupShard:
                 self.appended_in_transaction([change], end_offset, producer_id, now)
             return
         self.end_offset = end_offset
-        self.groups.pop(change.group_id, None)
-        if change.value is not None:
+        if not isinstance(change, GroupChange):
+            self.replay_consumer(change)
+        elif change.value is not None:
             self.groups[change.group_id] = _restored(
                 change.group_id, change.value, now, self.limits
             )
+        elif isinstance(self.groups.get(change.group_id), Group):
+            del self.groups[change.group_id]
+
+    def replay_consumer(self, record: Record) -> None:
+        """Apply a record of a consumer group that has been appended or loaded.
+
+        A value makes the group: compaction may have left any of its records first. It replaces a
+        simple group, which offsets alone have made.
+        """
+        from tidelog.coordinators.groups.consumer.group import ConsumerGroup  # noqa: PLC0415 - late
+        from tidelog_protocol.messages.consumer_records import (  # noqa: PLC0415 - late
+            ConsumerGroupMetadataKey,
+        )
+
+        key, value = record
+        group = self.groups.get(key.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if value is None:
+                return
+            group = self.groups[key.group_id] = ConsumerGroup(key.group_id, self.consumer_limits)
+        if value is None and isinstance(key, ConsumerGroupMetadataKey):
+            del self.groups[key.group_id]
+        else:
+            group.replay(record)
 
     def appended(self, changes: Sequence[OffsetChange], end_offset: int, now: Now) -> None:
         """Apply appended offsets; `advance` commits them later."""
@@ -85,7 +120,7 @@ class GroupShard:
         for change in changes:
             self.latest.apply(change)
             if change.offset is not None:
-                self.group(change.group_id, now)  # offsets alone create a simple group
+                self._simple_group(change.group_id, now)
         if self.pending:
             self.pending.supersede(changes)
         if changes:
@@ -98,7 +133,7 @@ class GroupShard:
         self.end_offset = end_offset
         self.pending.add(producer_id, changes)
         for change in changes:
-            self.group(change.group_id, now)
+            self._simple_group(change.group_id, now)
 
     def ended(self, producer_id: int, end_offset: int, now: Now, *, is_commit: bool) -> None:
         """Apply the marker that ends a transaction."""

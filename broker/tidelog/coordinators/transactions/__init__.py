@@ -16,5 +16,4 @@ marker_writer.py  writes markers that come for partitions led here
 verification.py   verifies that a producer may begin a transaction in a partition
 colleagues.py     requests to other coordinators and leaders
 producer_ids.py   producer ids
-patterns.py       regular expressions of clients
 """

@@ -9,6 +9,8 @@ draft.py          the records of one heartbeat: subscription and target assignme
 views.py          what these see: settings, topics, the group
 requests.py       a heartbeat: its fields, the checks of them, its answer; pure
 commits.py        may a member commit or fetch offsets, by its epoch; pure
+topics.py         the topics of a cluster image; pure
+membership.py     heartbeats and ended sessions: appends and applies their records
 records.py        records of a group from and to Kafka's bytes
 settings.py       the settings that count for one group
 metadata_hash.py  the hash by which a group sees that its topics changed; pure

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Partition = tuple[bytes, int]
     """A topic's id and a partition."""
 
-__all__ = ["Commit", "commit_errors", "fetch_error"]
+__all__ = ["Commit", "commit_error", "fetch_error"]
 
 _MEMBER_EPOCH_VERSION = 9  # of OffsetCommit, the first for members of KIP-848
 
@@ -33,27 +33,25 @@ class Commit(NamedTuple):
     is_transactional: bool = False
 
 
-def commit_errors(
+def commit_error(
     members: Mapping[str, ConsumerMember], commit: Commit, partitions: Iterable[Partition]
-) -> dict[Partition, ErrorCode]:
-    """Return an error for each partition; NONE if its offset may be committed."""
+) -> ErrorCode:
+    """Return the error of a commit; one partition that may not be committed refuses all."""
     member = members.get(commit.member_id)
     error = _whole_error(members, member, commit)
     if member is None or error is not ErrorCode.NONE or commit.epoch == member.epoch:
-        return dict.fromkeys(partitions, error)
-    stale = _stale(member)
-    errors = {}
+        return error
     for topic, partition in partitions:
         since = _assigned_since(member, topic, partition)
-        is_known = since is not None and commit.epoch >= since
-        errors[topic, partition] = ErrorCode.NONE if is_known else stale
-    return errors
+        if since is None or commit.epoch < since:
+            return _stale(member)
+    return ErrorCode.NONE
 
 
 def _whole_error(
     members: Mapping[str, ConsumerMember], member: ConsumerMember | None, commit: Commit
 ) -> ErrorCode:
-    """Return the error for all partitions alike."""
+    """Return the error that does not depend on the partitions."""
     if commit.epoch < 0 and not members:  # an admin client, or a consumer without a group
         return ErrorCode.NONE
     if member is None:

@@ -23,7 +23,7 @@ from tidelog.coordinators.groups.consumer.requests import RefusedError
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.consumer.records import Record
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Patterns = Mapping[str, frozenset[str]]
 
-__all__ = ["Draft", "subscribed_names"]
+__all__ = ["Draft", "preferred_assignor", "subscribed_names"]
 
 
 class Draft:
@@ -137,7 +137,8 @@ class Draft:
             subscribers[member_id] = Subscriber(
                 frozenset(ids), known.get(member_id, {}), member.subscription.instance_id
             )
-        targets = ASSIGNORS[self._assignor(members.values())](subscribers, counts)
+        assignor = preferred_assignor(members.values(), group.limits.assignors)
+        targets = ASSIGNORS[assignor](subscribers, counts)
         for member_id in sorted(targets):
             is_new = member_id not in group.targets and self.replaced is None
             if is_new or targets[member_id] != known.get(member_id):
@@ -146,11 +147,11 @@ class Draft:
         self.records.append(target_epoch_record(group.group_id, self._epoch, now.wall_ms))
         self.target = Target(self._epoch, targets[self.member.member_id])
 
-    def _assignor(self, members: Iterable[ConsumerMember]) -> str:
-        """Return the assignor that most members want; the default if none of them wants one."""
-        names = self._group.limits.assignors
-        votes = Counter(each.subscription.server_assignor for each in members)
-        return max(names, key=lambda name: votes[name])
+
+def preferred_assignor(members: Iterable[ConsumerMember], names: Sequence[str]) -> str:
+    """Return the assignor that most members want; the first if none of them wants one."""
+    votes = Counter(each.subscription.server_assignor for each in members)
+    return max(names, key=lambda name: votes[name])
 
 
 def subscribed_names(members: Iterable[ConsumerMember], patterns: Patterns) -> set[str]:

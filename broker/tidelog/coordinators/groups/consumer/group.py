@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.draft import Draft, subscribed_names
+from tidelog.coordinators.groups.consumer.draft import (
+    Draft,
+    preferred_assignor,
+    subscribed_names,
+)
 from tidelog.coordinators.groups.consumer.member import (
     LEAVING,
     LEAVING_STATIC,
@@ -29,6 +33,7 @@ from tidelog.coordinators.groups.consumer.records import (
 )
 from tidelog.coordinators.groups.consumer.requests import Answer, RefusedError
 from tidelog.coordinators.groups.consumer.states import ConsumerGroupState, MemberState
+from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, NO_TIMESTAMP
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -65,6 +70,10 @@ class ConsumerGroup:
     has to revoke, is in `_owners`.
     """
 
+    type = "consumer"
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+    retention_start_ms = NO_TIMESTAMP  # offsets expire by the time of their commits
+
     def __init__(self, group_id: str, limits: ConsumerLimits) -> None:
         self.group_id = group_id
         self.limits = limits
@@ -95,6 +104,15 @@ class ConsumerGroup:
     def is_empty(self) -> bool:
         """Return whether the group has no members."""
         return not self.members
+
+    @property
+    def assignor(self) -> str:
+        """Return the assignor that the members want."""
+        return preferred_assignor(self.members.values(), self.limits.assignors)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Return whether members may read a topic."""
+        return topic in subscribed_names(self.members.values(), self.patterns)
 
     # ---- heartbeats --------------------------------------------------------------------------
 

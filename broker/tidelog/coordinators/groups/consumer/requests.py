@@ -22,8 +22,8 @@ __all__ = ["Answer", "Heartbeat", "RefusedError", "check"]
 class RefusedError(Exception):
     """A request that the group refuses; it changes nothing."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
         self.code = code
         self.message = message
 

@@ -1,0 +1,80 @@
+"""Heartbeats of the members of KIP-848 groups.
+
+It passes a request, the topics and the time to the pure group, has the coordinator append and apply
+the records, and answers once they are committed. It does not know the wire. The coordinator itself
+ends sessions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.consumer.requests import RefusedError, check
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.primitives import uuid_to_str
+
+if TYPE_CHECKING:
+    from tidelog.coordinators.groups.consumer.requests import Answer, Heartbeat
+    from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.groups.shard import GroupShard
+    from tidelog.seams import Rng
+
+__all__ = ["ConsumerMembership"]
+
+HEARTBEAT_INTERVAL_MS = 5000  # Kafka's default of group.consumer.heartbeat.interval.ms
+
+
+class ConsumerMembership:
+    """Members of the KIP-848 groups of a `GroupCoordinator`."""
+
+    def __init__(self, coordinator: GroupCoordinator, rng: Rng) -> None:
+        self._coordinator = coordinator
+        self._rng = rng
+        self.heartbeat_interval_ms = HEARTBEAT_INTERVAL_MS
+
+    async def heartbeat(
+        self, group_id: str, request: Heartbeat, *, needs_member_id: bool
+    ) -> Answer:
+        """Handle ConsumerGroupHeartbeat; return once its records are committed. RefusedError if it
+        is refused, or if the write has failed."""
+        coordinator = self._coordinator
+        check(group_id, request, needs_member_id=needs_member_id)
+        shard = coordinator.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            raise RefusedError(shard)
+        if not request.member_id:  # before v1 the coordinator makes the id of a new member
+            request = request._replace(member_id=uuid_to_str(self._rng.uuid()))
+        group = self._group(shard, group_id, request.epoch)
+        step = group.heartbeat(request, coordinator.topics, coordinator.now())
+        if step.records:
+            error = coordinator.append_consumer(shard, group, step.records)
+            if error is not ErrorCode.NONE:
+                raise RefusedError(error)
+        error = await coordinator.settled(shard)
+        if error is not ErrorCode.NONE:
+            raise RefusedError(error)
+        return step.answer
+
+    def _group(self, shard: GroupShard, group_id: str, epoch: int) -> ConsumerGroup:
+        """Return the group of a heartbeat, a new one if it may begin one.
+
+        A classic group goes on as it is while it has members, as in Kafka when
+        group.consumer.migration.policy is disabled.
+        """
+        group = shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        is_join = epoch == 0
+        if is_join and (group is None or group.is_empty):
+            return ConsumerGroup(group_id, shard.consumer_limits)
+        if group is None:
+            message = f"{'Consumer group' if epoch > 0 else 'Group'} {group_id} not found."
+        elif is_join:
+            message = (
+                f"Cannot upgrade classic group {group_id} to consumer group because online upgrade "
+                "is disabled."
+            )
+        else:
+            message = f"Group {group_id} is not a consumer group."
+        raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, message)

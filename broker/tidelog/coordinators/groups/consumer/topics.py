@@ -1,0 +1,49 @@
+"""The topics of a cluster image, as consumer groups see them. Pure."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidelog.cluster.metadata.image import ClusterImage
+
+__all__ = ["ImageTopics"]
+
+
+class ImageTopics:
+    """Implements `views.Topics`."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+
+    def find(self, name: str) -> tuple[bytes, int] | None:
+        """Return the id and the number of partitions of a topic."""
+        topic = self._image.topics.get(name)
+        return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+    def matching(self, regex: str) -> frozenset[str]:
+        """Return the topics whose whole names match; ValueError for an invalid pattern, and for any
+        without google-re2."""
+        try:
+            from tidelog.coordinators.patterns import matcher  # noqa: PLC0415 - the first one
+        except ModuleNotFoundError:
+            raise ValueError(
+                "the broker has no google-re2, run: pip install 'tidelog[re2]'"
+            ) from None
+        return frozenset(filter(matcher(regex), self._image.topics))
+
+    def hash_of(self, names: Iterable[str]) -> int:
+        """Return a hash of these topics' ids and partitions; 0 without any topic."""
+        found = [(name, topic) for name in sorted(names) if (topic := self.find(name)) is not None]
+        if not found:
+            return 0
+        digest = blake2b(repr(found).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)
+
+    @property
+    def version(self) -> int:
+        """The offset of the metadata log that this is of."""
+        return self._image.offset

@@ -1,0 +1,394 @@
+"""KIP-848 groups over real logs: members, sessions, restarts, offsets, administration; all through
+dispatch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.group_broker import GroupBroker, topic
+from broker.test_group_coordinator import (
+    commit_request,
+    committed,
+    heartbeat,
+    join_request,
+    stable_member,
+)
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.group import Group
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
+from tidelog_protocol.messages.group_admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from tidelog_protocol.messages.group_offsets import OffsetDeleteRequest, OffsetFetchRequest
+from tidelog_storage.types import StorageError
+
+NONE = ErrorCode.NONE
+A = b"a" * 16
+SESSION_S = 45
+
+
+def owned(**partitions: list[int]) -> list[Any]:
+    return [
+        ConsumerGroupHeartbeatRequest.TopicPartitions(
+            topic_id=name.encode() * 16, partitions=numbers
+        )
+        for name, numbers in partitions.items()
+    ]
+
+
+def beat(broker: GroupBroker, member_id: str, epoch: int, version: int = 1, **fields: Any) -> Any:
+    fields = {"group_id": "g", **fields}
+    request = ConsumerGroupHeartbeatRequest(member_id=member_id, member_epoch=epoch, **fields)
+    return broker.ask(request, version)
+
+
+def join(broker: GroupBroker, member_id: str, *names: str, version: int = 1, **fields: Any) -> Any:
+    fields = {"rebalance_timeout_ms": 60_000, "topic_partitions": [], **fields}
+    if "subscribed_topic_regex" not in fields:
+        fields["subscribed_topic_names"] = list(names or ("a",))
+    return beat(broker, member_id, 0, version, **fields)
+
+
+def numbers(answer: Any) -> dict[bytes, list[int]] | None:
+    assert answer.error_code == NONE, (ErrorCode(answer.error_code), answer.error_message)
+    if answer.assignment is None:
+        return None
+    return {each.topic_id: each.partitions for each in answer.assignment.topic_partitions}
+
+
+def group_of(broker: GroupBroker, group_id: str = "g") -> ConsumerGroup:
+    found = broker.admin.find(group_id)
+    assert isinstance(found, ConsumerGroup)
+    return found
+
+
+def two_members(broker: GroupBroker) -> None:
+    """m has partition 0 and 1 of a, n has 2, both in epoch 2."""
+    join(broker, "m")
+    join(broker, "n")
+    assert numbers(beat(broker, "m", 1)) == {A: [0, 1]}
+    beat(broker, "m", 1, topic_partitions=owned(a=[0, 1]))
+    assert numbers(beat(broker, "n", 2)) == {A: [2]}
+
+
+def test_a_member_joins_and_leaves() -> None:
+    broker = GroupBroker()
+    answer = join(broker, "m", "a", "b")
+    assert numbers(answer) == {A: [0, 1, 2], b"b" * 16: [0]}
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("m", 1, 5000)
+    assert numbers(beat(broker, "m", 1)) is None
+    assert beat(broker, "m", -1).member_epoch == -1
+    assert group_of(broker).is_empty
+    refusal = beat(broker, "m", 1)
+    assert refusal.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert refusal.error_message == "Member m is not a member of group g."
+
+
+def test_the_coordinator_makes_member_ids_before_version_1() -> None:
+    broker = GroupBroker()
+    answer = join(broker, "", version=0)
+    assert len(answer.member_id) == 22
+    assert answer.member_id in group_of(broker).members
+    assert join(broker, "").error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_partitions_move_one_by_one() -> None:
+    broker = GroupBroker()
+    two_members(broker)
+    assert group_of(broker).state.value == "Stable"
+
+
+def test_members_without_heartbeats_are_removed() -> None:
+    broker = GroupBroker()
+    two_members(broker)
+    broker.time.pass_(SESSION_S - 1)
+    assert numbers(beat(broker, "m", 2)) is None
+    broker.time.pass_(2)
+    assert group_of(broker).members.keys() == {"m"}
+    assert beat(broker, "m", 2).member_epoch == 3
+    assert numbers(beat(broker, "m", 3)) is None
+    assert group_of(broker).members["m"].assigned[A].keys() == {0, 1, 2}
+    broker.time.pass_(SESSION_S)
+    assert group_of(broker).is_empty
+    broker.time.pass_(SESSION_S)
+    shard = broker.coordinator.shard_of("g")
+    assert not isinstance(shard, ErrorCode)
+    assert not shard.watches
+
+
+def test_a_member_that_does_not_revoke_is_removed() -> None:
+    broker = GroupBroker()
+    join(broker, "m", rebalance_timeout_ms=10_000)
+    join(broker, "n")
+    beat(broker, "m", 1)
+    broker.time.pass_(10)
+    assert group_of(broker).members.keys() == {"n"}
+
+
+def test_a_restarted_coordinator_goes_on() -> None:
+    broker = GroupBroker()
+    two_members(broker)
+    before = group_of(broker)
+    broker.kill()
+    after = group_of(broker)
+    assert after is not before
+    assert (after.members, after.targets) == (before.members, before.targets)
+    assert (after.epoch, after.assignment_epoch) == (before.epoch, before.assignment_epoch)
+    assert numbers(beat(broker, "m", 2)) is None
+    broker.time.pass_(SESSION_S)
+    assert after.is_empty, "sessions began with the restart"
+
+
+def test_a_new_leader_refuses_until_it_leads() -> None:
+    broker = GroupBroker()
+    join(broker, "m")
+    broker.topics[GROUP_METADATA_TOPIC] = topic(
+        GROUP_METADATA_TOPIC, b"_" * 16, 4, leader=2, epoch=1
+    )
+    broker.apply()
+    assert beat(broker, "m", 1).error_code == ErrorCode.NOT_COORDINATOR
+    broker.time.pass_(2 * SESSION_S)
+
+
+def test_new_partitions_and_topics_are_assigned() -> None:
+    broker = GroupBroker()
+    join(broker, "m", "a", "new")
+    broker.topics["new"] = topic("new", b"new".ljust(16), 2)
+    broker.topics["a"] = topic("a", A, 4)
+    broker.apply()
+    answer = beat(broker, "m", 1)
+    assert answer.member_epoch == 2
+    assert numbers(answer) == {A: [0, 1, 2, 3], b"new".ljust(16): [0, 1]}
+    del broker.topics["new"]
+    broker.apply()
+    assert numbers(beat(broker, "m", 2, topic_partitions=owned(a=[0, 1, 2, 3]))) == {
+        A: [0, 1, 2, 3]
+    }
+
+
+def test_a_regular_expression_subscribes_to_topics() -> None:
+    broker = GroupBroker()
+    assert numbers(join(broker, "m", subscribed_topic_regex="[ab]")).keys() == {A, b"b" * 16}
+    refusal = join(broker, "n", subscribed_topic_regex="[")
+    assert refusal.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert group_of(broker).members.keys() == {"m"}
+
+
+# ---- offsets -------------------------------------------------------------------------------------
+
+
+def commit(broker: GroupBroker, member_id: str, epoch: int, version: int = 9, **more: Any) -> int:
+    fields = {"member_id": member_id, "generation_id_or_member_epoch": epoch, **more}
+    answer = broker.ask(commit_request("g", 7, **fields), version)
+    return answer.topics[0].partitions[0].error_code
+
+
+def test_members_commit_with_their_epoch() -> None:
+    broker = GroupBroker()
+    two_members(broker)
+    assert commit(broker, "m", 2) == NONE
+    assert commit(broker, "m", 1) == NONE, "it has the partition since epoch 1"
+    assert commit(broker, "n", 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(broker, "m", 3) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(broker, "x", 2) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(broker, "", -1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(broker, "m", 2, 8) == ErrorCode.UNSUPPORTED_VERSION
+    assert committed(broker, "g") == 7
+
+
+def test_members_fetch_with_their_epoch() -> None:
+    broker = GroupBroker()
+    join(broker, "m")
+    commit(broker, "m", 1)
+
+    def fetched(member_id: str | None, epoch: int) -> Any:
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id="g", member_id=member_id, member_epoch=epoch, topics=None
+        )
+        return broker.ask(OffsetFetchRequest(groups=[group]), 9).groups[0]
+
+    assert fetched("m", 1).topics[0].partitions[0].committed_offset == 7
+    assert fetched(None, -1).topics[0].partitions[0].committed_offset == 7
+    assert fetched("m", 0).error_code == ErrorCode.STALE_MEMBER_EPOCH
+    assert fetched("x", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
+    broker = GroupBroker()
+    join(broker, "m")
+    commit(broker, "m", 1)
+    commit(broker, "m", 1, topic="b")
+    topics = [
+        OffsetDeleteRequest.OffsetDeleteRequestTopic(
+            name=name,
+            partitions=[OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0)],
+        )
+        for name in ("a", "b")
+    ]
+    answer = broker.ask(OffsetDeleteRequest(group_id="g", topics=topics), 0)
+    errors = {each.name: each.partitions[0].error_code for each in answer.topics}
+    assert errors == {"a": ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, "b": NONE}
+    assert (committed(broker, "g"), committed(broker, "g", "b")) == (7, -1)
+
+
+def test_an_empty_group_expires_with_its_offsets() -> None:
+    broker = GroupBroker(offsets_retention_minutes="1")
+    join(broker, "m")
+    commit(broker, "m", 1)
+    for _ in range(4):
+        broker.time.pass_(30)
+        beat(broker, "m", 1)
+    broker.admin.expire_offsets()
+    assert committed(broker, "g") == 7, "its member is there"
+    beat(broker, "m", -1)
+    broker.admin.expire_offsets()
+    assert broker.admin.find("g") is ErrorCode.GROUP_ID_NOT_FOUND
+    assert committed(broker, "g") == -1
+    broker.kill()
+    assert broker.admin.find("g") is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# ---- administration ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_describe(version: int) -> None:
+    broker = GroupBroker()
+    two_members(broker)
+    stable_member(broker, "classic")
+    names = ["g", "classic", "nothing"]
+    request = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=True)
+    group, classic, nothing = broker.ask(request, version).groups
+    assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 2, 2)
+    assert (group.assignor_name, group.authorized_operations) == ("uniform", 3400)
+    m, n = group.members
+    assert (m.member_id, m.member_epoch, m.client_id, m.client_host) == ("m", 2, "c", "/127.0.0.1")
+    assert m.subscribed_topic_names == ["a"]
+    assert m.member_type == (1 if version else -1)
+    for member, partitions in ((m, [0, 1]), (n, [2])):
+        for assignment in (member.assignment, member.target_assignment):
+            (part,) = assignment.topic_partitions
+            assert (part.topic_id, part.topic_name, part.partitions) == (A, "a", partitions)
+    assert classic.error_code == nothing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert classic.error_message == "Group classic is not a consumer group."
+    assert nothing.error_message == "Group nothing not found."
+
+
+def test_classic_tools_see_that_it_is_of_another_type() -> None:
+    broker = GroupBroker()
+    join(broker, "m")
+    stable_member(broker, "classic")
+    (described,) = broker.ask(DescribeGroupsRequest(groups=["g"]), 6).groups
+    assert described.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert described.error_message == "Group g is not a classic group."
+    (described,) = broker.ask(DescribeGroupsRequest(groups=["g"]), 5).groups
+    assert (described.error_code, described.group_state) == (NONE, "Dead")
+
+    def listed(**filters: list[str]) -> list[tuple[str, ...]]:
+        groups = broker.ask(ListGroupsRequest(**filters), 5).groups
+        return sorted(
+            (each.group_id, each.group_type, each.protocol_type, each.group_state)
+            for each in groups
+        )
+
+    g, classic = (
+        ("g", "consumer", "consumer", "Stable"),
+        ("classic", "classic", "consumer", "Stable"),
+    )
+    assert listed() == [classic, g]
+    assert listed(types_filter=["Consumer"]) == [g]
+    assert listed(types_filter=["classic"]) == [classic]
+    assert listed(states_filter=["reconciling"]) == []
+
+
+def test_only_empty_groups_are_deleted() -> None:
+    broker = GroupBroker()
+    join(broker, "m")
+    commit(broker, "m", 1)
+    request = DeleteGroupsRequest(groups_names=["g"])
+    assert broker.ask(request, 2).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    beat(broker, "m", -1)
+    assert broker.ask(request, 2).results[0].error_code == NONE
+    broker.kill()
+    assert broker.admin.find("g") is ErrorCode.GROUP_ID_NOT_FOUND
+    assert committed(broker, "g") == -1
+
+
+def test_sessions_are_ended_at_will() -> None:
+    broker = GroupBroker()
+    two_members(broker)
+    assert broker.coordinator.end_sessions("g", "x") is None
+    assert broker.coordinator.end_sessions("g", "n") == 1
+    assert beat(broker, "n", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert broker.coordinator.end_sessions("g") == 1
+    assert group_of(broker).is_empty
+    assert broker.coordinator.end_sessions("g") == 0
+
+
+# ---- both protocols ------------------------------------------------------------------------------
+
+
+def test_a_classic_group_with_members_stays_classic() -> None:
+    broker = GroupBroker()
+    member = stable_member(broker)
+    refusal = join(broker, "m")
+    assert refusal.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "online upgrade is disabled" in refusal.error_message
+    assert beat(broker, "m", 1).error_message == "Group g is not a consumer group."
+    assert heartbeat(broker, member) == NONE
+
+
+def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> None:
+    broker = GroupBroker()
+    broker.ask(commit_request("g", 5), 7)
+    assert isinstance(broker.admin.find("g"), Group)
+    join(broker, "m")
+    assert committed(broker, "g") == 5
+    pending = broker.send(join_request(), 3)
+    broker.time.pass_()
+    assert pending.answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    beat(broker, "m", -1)
+    broker.kill()
+    assert group_of(broker).is_empty
+    member = stable_member(broker)
+    assert committed(broker, "g") == 5
+    broker.kill()
+    assert isinstance(broker.admin.find("g"), Group)
+    assert heartbeat(broker, member) == NONE
+    broker.time.pass_(10)
+    found = broker.admin.find("g")
+    assert isinstance(found, Group)
+    assert found.is_empty, "its timer took the place of the other group's"
+
+
+def test_classic_requests_do_not_reach_members_of_kip_848() -> None:
+    broker = GroupBroker()
+    join(broker, "m")
+    assert heartbeat(broker, "m") == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_heartbeat_that_is_not_written_changes_nothing() -> None:
+    broker = GroupBroker()
+    join(broker, "m")
+    before = dict(group_of(broker).members)
+    broker.coordinator.topic.append = _no_space  # type: ignore[method-assign]
+    assert join(broker, "n").error_code == ErrorCode.NOT_COORDINATOR
+    assert group_of(broker).members == before
+    broker.time.pass_(SESSION_S)
+    assert group_of(broker).members == before, "it stays for another session"
+    del broker.coordinator.topic.append
+    broker.time.pass_(SESSION_S)
+    assert group_of(broker).is_empty
+
+
+def _no_space(*_args: Any, **_more: Any) -> Any:
+    raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left on device")
