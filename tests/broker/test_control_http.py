@@ -262,6 +262,13 @@ def test_the_python_client_sends_the_token() -> None:
     with_door(use, address=Address("127.0.0.1", 0, "secret"))
 
 
+def test_the_python_client_uses_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setattr("urllib.request._opener", None)  # it is made once, by the environment
+    with_door(lambda url: HttpControl(url).ask("brokers.describe", {}))
+
+
 def test_the_python_client_says_what_it_could_not_reach() -> None:
     with pytest.raises(ControlError, match=r"no answer from http://127\.0\.0\.1:1: .*refused"):
         HttpControl("http://127.0.0.1:1/").ask("brokers.describe", {})
