@@ -343,8 +343,9 @@ class BrokerServer:
         self.handlers = self._handlers(cluster_id)
         self._dispatcher = Dispatcher(self.handlers)
         is_metered = bool(self.config.metrics_prometheus_listener)
+        meters = self.meters if is_metered else None
         self._requests = RequestObserver(
-            self.runtime.clock, self.dispatchers, self.meters if is_metered else None
+            self.config.node_id, self.runtime.clock, self.dispatchers, meters
         )
         assert self._groups is not None
         self._metrics = metrics_endpoint(

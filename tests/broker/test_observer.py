@@ -47,7 +47,7 @@ def test_handlers_are_not_wrapped_while_nothing_observes() -> None:
         return ERROR
 
     dispatcher = Dispatcher({ApiKey.HEARTBEAT: handler})
-    RequestObserver(ManualClock(), [dispatcher], None)
+    RequestObserver(1, ManualClock(), [dispatcher], None)
     assert dispatcher.dispatch(RecordingPeer(), frame()).began_s is None
 
 
@@ -61,9 +61,10 @@ def test_a_request_is_one_line_with_its_client_time_and_error(
         return ERROR
 
     dispatcher = Dispatcher({ApiKey.HEARTBEAT: handler})
-    observer = RequestObserver(clock, [dispatcher], None)
+    observer = RequestObserver(1, clock, [dispatcher], None)
     dispatcher.dispatch(RecordingPeer(), frame())
     expected = {
+        "broker": 1,
         "client_id": "test",
         "client": "192.0.2.1:51234",
         "api": "Heartbeat",
@@ -73,7 +74,7 @@ def test_a_request_is_one_line_with_its_client_time_and_error(
         "error": "UNKNOWN_MEMBER_ID",
     }
     assert fields_of(requests_log) == [expected]
-    line = "192.0.2.1:51234 'test' Heartbeat v4 #77 250.000 ms UNKNOWN_MEMBER_ID"
+    line = "broker 1: 192.0.2.1:51234 'test' Heartbeat v4 #77 250.000 ms UNKNOWN_MEMBER_ID"
     assert requests_log.messages == [line]
     logging.getLogger(REQUESTS).setLevel(logging.INFO)
     observer.follow_level()
@@ -87,7 +88,7 @@ def test_a_parked_request_is_logged_when_it_has_its_response(
     clock = ManualClock()
     dispatcher = Dispatcher({ApiKey.HEARTBEAT: lambda context, request: context.defer()})
     before = dispatcher.dispatch(RecordingPeer(), frame())
-    RequestObserver(clock, [dispatcher], None)
+    RequestObserver(1, clock, [dispatcher], None)
     context = dispatcher.dispatch(RecordingPeer(), frame())
     assert fields_of(requests_log) == []
     clock.now_ms += TAKES_MS
@@ -106,7 +107,7 @@ def test_a_coroutine_is_logged_at_its_end(requests_log: pytest.LogCaptureFixture
         return ERROR
 
     dispatcher = Dispatcher({ApiKey.HEARTBEAT: handler})
-    RequestObserver(ManualClock(), [dispatcher], None)
+    RequestObserver(1, ManualClock(), [dispatcher], None)
 
     async def test() -> None:
         dispatcher.dispatch(Encodes(), frame())
@@ -125,7 +126,7 @@ def test_requests_are_counted_and_timed_by_kafkas_names() -> None:
         return ERROR
 
     dispatcher = Dispatcher({ApiKey.HEARTBEAT: handler})
-    RequestObserver(clock, [dispatcher], meters)
+    RequestObserver(1, clock, [dispatcher], meters)
     for version in (3, 4, 4):
         dispatcher.dispatch(RecordingPeer(), frame(version))
     found = {
@@ -149,7 +150,7 @@ def test_errors_are_counted_by_api_and_code() -> None:
         partition_responses=[partition(index=n, error_code=code) for n, code in enumerate(codes)]
     )
     meters = Meters()
-    observer = RequestObserver(ManualClock(), [], meters)
+    observer = RequestObserver(1, ManualClock(), [], meters)
     for response in (ProduceResponse(responses=[topic]), [b"encoded"], None):
         context = RequestContext(RecordingPeer(), ApiKey.PRODUCE, 12)
         context.began_s = 0
@@ -163,7 +164,7 @@ def test_errors_are_counted_by_api_and_code() -> None:
 def test_fetches_of_followers_and_consumers_are_counted_apart_and_together() -> None:
     clock, meters = ManualClock(), Meters()
     dispatcher = Dispatcher({ApiKey.FETCH: lambda context, request: FetchResponse()})
-    RequestObserver(clock, [dispatcher], meters)
+    RequestObserver(1, clock, [dispatcher], meters)
     follower = FetchRequest.ReplicaState(replica_id=2, replica_epoch=1)
     for request, version in (
         (FetchRequest(replica_id=2), 12),
@@ -202,7 +203,7 @@ def test_the_first_error_of_a_response_may_be_deep_inside() -> None:
 def test_the_last_requests_are_kept_while_they_are_asked_for() -> None:
     clock = ManualClock()
     dispatcher = Dispatcher({ApiKey.HEARTBEAT: lambda context, request: ERROR})
-    observer = RequestObserver(clock, [dispatcher], None)
+    observer = RequestObserver(1, clock, [dispatcher], None)
     dispatcher.dispatch(RecordingPeer(), frame())
     assert observer.kept() == []
     for _ in range(KEPT_MAX + 5):

@@ -276,7 +276,7 @@ class Logs:
     def level(self, part: str, level: str) -> dict[str, str]:
         """Set what a part logs: debug, info, warning, error, or inherited; return all levels.
 
-        `requests` has one line for each request at debug: client, API, version, time and error.
+        `requests` has a line for each request at debug: broker, client, API, version, time, error.
         `all` has all parts without a level of their own.
         """
         asked = {"part": part, "level": level}

@@ -72,9 +72,10 @@ class RequestObserver:
     """Logs, counts and keeps the requests of one broker."""
 
     def __init__(
-        self, clock: Clock, dispatchers: Sequence[Dispatcher], meters: Meters | None
+        self, node_id: int, clock: Clock, dispatchers: Sequence[Dispatcher], meters: Meters | None
     ) -> None:
         """`meters` is None if metrics are not served."""
+        self._node_id = node_id
         self._now_s = clock.monotonic
         self._wall_ms = clock.wall_ms
         self._dispatchers = dispatchers
@@ -141,9 +142,27 @@ class RequestObserver:
                 for code in error_codes(response):
                     self._errors[context.api_key, code] += 1
         if self._is_logging:
-            _log(context, took_s, response)
+            self._log(context, took_s, response)
         if self._kept is not None:
             self._keep(self._kept, context, took_s, response)
+
+    def _log(self, context: RequestContext, took_s: float, response: Any) -> None:
+        fields = {
+            "broker": self._node_id,
+            "client_id": context.client_id,
+            "client": f"{context.client_host}:{context.client_port}",
+            "api": API[context.api_key].name,
+            "version": context.api_version,
+            "correlation_id": context.correlation_id,
+            "latency_ms": round(1000 * took_s, 3),
+            "error": error_name(first_error(response)),
+        }
+        log.debug(
+            "broker %(broker)d: %(client)s %(client_id)r %(api)s v%(version)d #%(correlation_id)d"
+            " %(latency_ms).3f ms %(error)s",
+            fields,
+            extra={"fields": fields},
+        )
 
     def _keep(
         self, kept: deque[KeptRequest], context: RequestContext, took_s: float, response: Any
@@ -191,24 +210,6 @@ def _metric_names(kind: int) -> tuple[str, ...]:
     if kind >> 17 != ApiKey.FETCH:
         return (name,)
     return name, "FetchFollower" if kind & 1 else "FetchConsumer"
-
-
-def _log(context: RequestContext, took_s: float, response: Any) -> None:
-    fields = {
-        "client_id": context.client_id,
-        "client": f"{context.client_host}:{context.client_port}",
-        "api": API[context.api_key].name,
-        "version": context.api_version,
-        "correlation_id": context.correlation_id,
-        "latency_ms": round(1000 * took_s, 3),
-        "error": error_name(first_error(response)),
-    }
-    log.debug(
-        "%(client)s %(client_id)r %(api)s v%(version)d #%(correlation_id)d"
-        " %(latency_ms).3f ms %(error)s",
-        fields,
-        extra={"fields": fields},
-    )
 
 
 def error_name(code: int) -> str:
