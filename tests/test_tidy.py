@@ -126,8 +126,7 @@ def test_every_module_is_imported_or_started_by_something() -> None:
 
 FOLDERS = {path.name: path.parent for room in ROOMS for path in (ROOT / room).glob("tidelog*")}
 # Imports for types alone, both ends of which are parts of one thing: a log and what works on it, a
-# node of the quorum and its requests, a simulated disk and its files, a world and its faults, a
-# group and the draft of its changes.
+# node of the quorum and its requests, a simulated disk and its files.
 TYPES_OF_THE_WHOLE = {
     *(
         (f"tidelog_storage.{part}", "tidelog_storage.log")
@@ -141,7 +140,6 @@ TYPES_OF_THE_WHOLE = {
         (f"tidelog.simulation.{part}", "tidelog.simulation.disk")
         for part in ("disk_files", "disk_trouble")
     ),
-    ("tidelog.simulation.faults", "tidelog.simulation.application"),
 }
 
 

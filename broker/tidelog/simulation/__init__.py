@@ -10,7 +10,8 @@ are killed, paused and cut off. A seed is a run, the same at each replay.
 
     search.py        run(): seeds in forks, the report of a failure
     pytest_door.py   the marker: a test as the application
-    application.py   one run: cluster, application, invariants, verdict
+    application.py   one run: application, faults, verdict
+    world.py         what a run acts on: brokers, processes, invariants
     faults.py        what strikes, drawn from the seed
     processes.py     the application's processes and their lives
     shrinking.py     the shortest plan of faults that fails
@@ -36,18 +37,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from tidelog.simulation.application import Simulation, SimulationBrokenError
+    from tidelog.simulation.application import Simulation
     from tidelog.simulation.faults import KINDS
     from tidelog.simulation.processes import Process
     from tidelog.simulation.sealing import SimulationRefusedError
     from tidelog.simulation.search import Searched, SimulationFailedError, run
+    from tidelog.simulation.world import SimulationBrokenError
 
 _HOMES = {
     "KINDS": "faults",
     "Process": "processes",
     "Searched": "search",
     "Simulation": "application",
-    "SimulationBrokenError": "application",
+    "SimulationBrokenError": "world",
     "SimulationFailedError": "search",
     "SimulationRefusedError": "sealing",
     "run": "search",

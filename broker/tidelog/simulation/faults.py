@@ -17,9 +17,9 @@ from tidelog.simulation.machine import CALM_DISK_S
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from tidelog.simulation.application import World
     from tidelog.simulation.machine import Machine
     from tidelog.simulation.processes import Process
+    from tidelog.simulation.world import World
 
 SLOW_LATENCY_S = (0.02, 0.4)
 SLOW_DISK_S = (0.02, 0.5)

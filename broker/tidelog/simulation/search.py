@@ -24,10 +24,11 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tidelog.config.broker import BrokerConfig
-from tidelog.simulation.application import Plan, Simulation, SimulationBrokenError, Verdict, play
+from tidelog.simulation.application import Plan, Simulation, Verdict, play
 from tidelog.simulation.faults import OF_THE_TIER, draw_plan, rates_of
 from tidelog.simulation.shrinking import shrink
 from tidelog.simulation.timeline import lines
+from tidelog.simulation.world import SimulationBrokenError
 from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
