@@ -223,7 +223,12 @@ class Membership:
         handlers = {**of_admins, **of_brokers}
         if not config.is_alone():
             handlers |= _of_voters(quorum)
-        versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=config.node_id)
+        versions = VersionsApi(
+            served=handlers,
+            cluster_id=cluster_id,
+            node_id=config.node_id,
+            features=lambda: metadata.image.features,
+        )
         door = ControllerDoor(
             metadata,
             handlers,

@@ -419,7 +419,13 @@ class BrokerServer:
     def _handlers(self, cluster_id: str) -> dict[ApiKey, Handler]:
         """Return the handlers of the clients' listener."""
         handlers = self._membership.wrap(client_handlers(self.parts))
-        versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=self.config.node_id)
+        metadata = self.parts.metadata
+        versions = VersionsApi(
+            served=handlers,
+            cluster_id=cluster_id,
+            node_id=self.config.node_id,
+            features=lambda: metadata.image.features,
+        )
         return {**handlers, **versions.handlers()}
 
     # -- stop --------------------------------------------------------------------------------------

@@ -43,7 +43,9 @@ SERVED = sorted(API.keys() - BETWEEN_BROKERS - {ApiKey.CONSUMER_GROUP_DESCRIBE})
 
 
 def api() -> VersionsApi:
-    return VersionsApi(served=SERVED, cluster_id=CLUSTER_ID, node_id=1)
+    return VersionsApi(
+        served=SERVED, cluster_id=CLUSTER_ID, node_id=1, features={"metadata.version": 30}.copy
+    )
 
 
 def answer(frame: bytes) -> bytes:
@@ -149,6 +151,8 @@ def test_a_client_led_astray_is_sent_to_bootstrap(
 
 
 def test_only_served_apis_are_listed_in_order() -> None:
-    versions = VersionsApi(served=[ApiKey.FETCH, ApiKey.PRODUCE], cluster_id="c", node_id=1)
+    versions = VersionsApi(
+        served=[ApiKey.FETCH, ApiKey.PRODUCE], cluster_id="c", node_id=1, features=dict
+    )
     response = versions.api_versions(make_context(18, 0), ApiVersionsRequest())
     assert [(e.api_key, e.min_version) for e in response.api_keys] == [(0, 0), (1, 4), (18, 0)]

@@ -39,7 +39,7 @@ class HandlerBroker:
             ApiKey.PRODUCE: self.produce,
             ApiKey.LIST_GROUPS: self.list_groups,
         }
-        versions = VersionsApi(served=handlers, cluster_id="c", node_id=1)
+        versions = VersionsApi(served=handlers, cluster_id="c", node_id=1, features=dict)
         self.dispatcher = Dispatcher({**handlers, **versions.handlers()})
         self.connections = Connections(**limits)
         self.connections.open(self.dispatcher)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.auto_topics import AutoTopics
 from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.metadata.features import supported_levels
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.cluster.metadata.log import MetadataLog
-from tidelog.cluster.metadata.records import METADATA_FEATURE
 from tidelog.cluster.metadata.settings import MetadataLogSettings
 from tidelog.cluster.quorum.driver import Quorum
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
@@ -217,8 +217,9 @@ class Metadata:
             ],
             features=[
                 BrokerRegistrationRequest.Feature(
-                    name=METADATA_FEATURE, min_supported_version=7, max_supported_version=30
+                    name=name, min_supported_version=low, max_supported_version=high
                 )
+                for name, (low, high) in supported_levels().items()
             ],
             log_dirs=[directory_id],
         )

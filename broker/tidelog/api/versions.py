@@ -9,7 +9,7 @@ Behaviour
   alone, so that the client can ask again in a version both know (KIP-511). Dispatch passes None as
   the request.
 - Features are listed once they work: `transaction.version` 2 (KIP-890) does. Without
-  `group.version` clients use only classic groups.
+  `group.version` 1 in the metadata log clients use only classic groups.
 
 Version notes
 - v1 adds the throttle time, v3 (KIP-511) the client's software, checked by a pattern, and (KIP-584)
@@ -26,17 +26,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.cluster.metadata.features import client_levels, finalized_levels
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.cluster import ApiVersionsResponse
 
-_TRANSACTION_VERSION = 2  # of every cluster, from its creation on
-_TRANSACTION_FEATURE = "transaction.version"
 _FEATURES_EPOCH = 0  # no level is ever changed
 
 _SOFTWARE_BYTES_MAX = 1024  # bounds the pattern match; Kafka has no limit of its own
@@ -45,10 +44,19 @@ _SOFTWARE_BYTES_MAX = 1024  # bounds the pattern match; Kafka has no limit of it
 class VersionsApi:
     """Answers ApiVersions for one broker."""
 
-    def __init__(self, *, served: Iterable[int], cluster_id: str, node_id: int) -> None:
+    def __init__(
+        self,
+        *,
+        served: Iterable[int],
+        cluster_id: str,
+        node_id: int,
+        features: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """`features` returns the finalized levels of the metadata log."""
         self._keys = sorted({int(key) for key in served} | {int(ApiKey.API_VERSIONS)})
         self._cluster_id = cluster_id
         self._node_id = node_id
+        self._features = features
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """The handler of API 18."""
@@ -73,7 +81,7 @@ class VersionsApi:
             )
         response = ApiVersionsResponse(api_keys=_entries(self._keys))
         if context.api_version >= 3:
-            _add_features(response, context.api_version)
+            _add_features(response, self._features(), context.api_version)
         return response
 
     def _check(self, context: RequestContext, request: Any) -> ErrorCode:
@@ -107,21 +115,22 @@ def _entries(keys: list[int]) -> list[ApiVersionsResponse.ApiVersion]:
     return entries
 
 
-def _add_features(response: ApiVersionsResponse, version: int) -> None:
+def _add_features(
+    response: ApiVersionsResponse, finalized: Mapping[str, int], version: int
+) -> None:
     from tidelog_protocol.messages.cluster import ApiVersionsResponse
 
-    highest = _TRANSACTION_VERSION
     if version >= 4:
         response.supported_features = [
-            ApiVersionsResponse.SupportedFeatureKey(
-                name=_TRANSACTION_FEATURE, min_version=0, max_version=highest
-            )
+            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in client_levels().items()
         ]
     response.finalized_features_epoch = _FEATURES_EPOCH
     response.finalized_features = [
         ApiVersionsResponse.FinalizedFeatureKey(
-            name=_TRANSACTION_FEATURE, min_version_level=highest, max_version_level=highest
+            name=name, min_version_level=level, max_version_level=level
         )
+        for name, level in finalized_levels(finalized).items()
     ]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cluster.metadata.records import METADATA_FEATURE, METADATA_VERSION
+from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.settings import METADATA_PARTITION
 from tidelog.start_error import StartError
 from tidelog_protocol.primitives import uuid_to_str
@@ -171,8 +171,8 @@ def bootstrap_checkpoint(now_ms: int) -> bytes:
     from tidelog.cluster.metadata.image import ClusterImage  # noqa: PLC0415 - only a new cluster's brokers
     from tidelog.cluster.metadata.snapshots import encode_snapshot  # noqa: PLC0415 - pay for them
 
-    features = {METADATA_FEATURE: METADATA_VERSION}
-    return encode_snapshot(ClusterImage(cluster_id="", features=features), now_ms)[1]
+    image = ClusterImage(cluster_id="", features=initial_levels())
+    return encode_snapshot(image, now_ms)[1]
 
 
 def random_cluster_id(new_uuid: Callable[[], bytes]) -> str:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.metadata.records import METADATA_FEATURE, METADATA_VERSION
+from tidelog.cluster.metadata.features import supported_levels
 from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import (
@@ -51,7 +51,6 @@ __all__ = ["BrokerLifecycle", "LifecycleError", "State"]
 
 _log = logging.getLogger("tidelog.lifecycle")
 
-METADATA_VERSION_MIN = 7  # 3.3-IV3, the oldest that Kafka 4 knows
 RETRY_S = 0.05  # after a failed attempt; with jitter and growing
 SHUT_DOWN_RETRY_S = 0.02  # between requests to shut down
 UNREACHABLE_S_MAX = 1.0  # without a controller for this long, it stops without permission
@@ -131,10 +130,9 @@ class BrokerLifecycle:
             ],
             features=[
                 BrokerRegistrationRequest.Feature(
-                    name=METADATA_FEATURE,
-                    min_supported_version=METADATA_VERSION_MIN,
-                    max_supported_version=METADATA_VERSION,
+                    name=name, min_supported_version=low, max_supported_version=high
                 )
+                for name, (low, high) in supported_levels().items()
             ],
             rack=config.broker_rack,
             log_dirs=[directory.directory_id for directory in logs.directories],

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from sim.history import Violation, require
 from tidelog.cluster.lifecycle import State
+from tidelog.cluster.metadata.features import supported_levels
 from tidelog.cluster.metadata.quorum_state import QUORUM_STATE
-from tidelog.cluster.metadata.records import METADATA_FEATURE, METADATA_VERSION
 from tidelog.network.peers import PeerChannel, PeerError
 from tidelog.simulation.disk import Inode
 from tidelog.simulation.machine import PORT, SimRng
@@ -148,10 +148,9 @@ class Stranger:
             ],
             features=[
                 BrokerRegistrationRequest.Feature(
-                    name=METADATA_FEATURE,
-                    min_supported_version=METADATA_VERSION,
-                    max_supported_version=METADATA_VERSION,
+                    name=name, min_supported_version=low, max_supported_version=high
                 )
+                for name, (low, high) in supported_levels().items()
             ],
             log_dirs=[directory.directory_id for directory in directories],
         )

@@ -5,6 +5,7 @@ delta.py         the difference between two images
 replay.py        metadata records -> the next image
 log.py           this node's copy of the log of those records; `tidelog.cluster.quorum` drives it
 loading.py       from files to that log
+features.py      the features of a cluster and their levels
 records.py       its first records, and the versions in which records are written
 settings.py      its name, and what it is built with
 quorum_state.py  the epoch and vote a voter must not forget

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.durable import DurableEnd, flush_log
+from tidelog.cluster.metadata.features import METADATA_FEATURE
 from tidelog.cluster.metadata.image import NO_CONTROLLER, ClusterImage
 from tidelog.cluster.metadata.loading import load_metadata_log
 from tidelog.cluster.metadata.quorum_state import (
@@ -41,7 +42,6 @@ from tidelog.cluster.metadata.quorum_state import (
     write_quorum_state,
 )
 from tidelog.cluster.metadata.records import (
-    METADATA_FEATURE,
     RECORD_VERSIONS,
     bootstrap_records,
     decode_batch,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.metadata.features import initial_levels
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.records import ControlType, Record, iter_records
@@ -15,16 +16,11 @@ if TYPE_CHECKING:
     from tidelog_protocol.schema import Message
 
 __all__ = [
-    "METADATA_FEATURE",
-    "METADATA_VERSION",
     "RECORD_VERSIONS",
     "bootstrap_records",
     "decode_batch",
     "leader_change",
 ]
-
-METADATA_FEATURE = "metadata.version"
-METADATA_VERSION = 30  # Apache Kafka's 4.3-IV0: what our records' versions follow
 
 # Versions in which records are written at METADATA_VERSION; 0 for those not named.
 RECORD_VERSIONS: dict[type, int] = {
@@ -52,7 +48,10 @@ def bootstrap_records() -> list[Message]:
     """Return the first records of a new cluster (KIP-778, KIP-868)."""
     return [
         tables.BeginTransactionRecord(name="Bootstrap records"),
-        tables.FeatureLevelRecord(name=METADATA_FEATURE, feature_level=METADATA_VERSION),
+        *[
+            tables.FeatureLevelRecord(name=name, feature_level=level)
+            for name, level in initial_levels().items()
+        ],
         tables.EndTransactionRecord(),
     ]
 

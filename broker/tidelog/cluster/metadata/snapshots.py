@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.cluster.metadata.features import METADATA_FEATURE
 from tidelog.cluster.metadata.image import (
     RESOURCE_BROKER,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
     ClusterImage,
 )
-from tidelog.cluster.metadata.records import METADATA_FEATURE, RECORD_VERSIONS, decode_batch
+from tidelog.cluster.metadata.records import RECORD_VERSIONS, decode_batch
 from tidelog.cluster.metadata.replay import ImageBuilder
 from tidelog_protocol.batch import crc_is_valid, iter_batches
 from tidelog_protocol.errors import ProtocolError

@@ -1,0 +1,74 @@
+"""The features of a cluster: what its log begins with, what brokers register, what clients see."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.handler_calls import make_context
+from tidelog.api.versions import VersionsApi
+from tidelog.cluster.formatting import bootstrap_checkpoint
+from tidelog.cluster.metadata import features
+from tidelog.cluster.metadata.features import (
+    client_levels,
+    finalized_levels,
+    initial_levels,
+    supported_levels,
+)
+from tidelog.cluster.metadata.image import ClusterImage
+from tidelog.cluster.metadata.records import bootstrap_records
+from tidelog.cluster.metadata.replay import replay
+from tidelog.cluster.metadata.snapshots import SnapshotId, decode_snapshot
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+
+WITHOUT, WITH = {"metadata.version": 30}, {"metadata.version": 30, "group.version": 1}
+
+
+@pytest.fixture(params=[0, 1])
+def group_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Whether brokers serve consumer groups of KIP-848."""
+    level: int = request.param
+    monkeypatch.setattr(features, "GROUP_VERSION", level)
+    return level
+
+
+def test_a_new_cluster_begins_with_the_levels(group_version: int) -> None:
+    levels = initial_levels()
+    assert levels == (WITH if group_version else WITHOUT)
+    assert next(iter(levels)) == "metadata.version", "it says how to read what follows"
+    image = replay(
+        ClusterImage(cluster_id="c"), bootstrap_records(), offset=1, leader_epoch=1, controller_id=1
+    )
+    assert image.features == levels
+    formatted = decode_snapshot(SnapshotId(0, 0), bootstrap_checkpoint(1_700_000_000_000), "c")
+    assert formatted.features == levels
+
+
+def test_what_brokers_register(group_version: int) -> None:
+    ranges = {"metadata.version": (7, 30)}
+    assert supported_levels() == (ranges | {"group.version": (0, 1)} if group_version else ranges)
+
+
+def answer(finalized: dict[str, int]) -> ApiVersionsResponse:
+    api = VersionsApi(served=[], cluster_id="c", node_id=1, features=lambda: finalized)
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    return api.api_versions(make_context(ApiKey.API_VERSIONS, 4), request)
+
+
+def test_clients_see_the_level_of_the_log(group_version: int) -> None:
+    ranges = {"transaction.version": (0, 2)} | ({"group.version": (0, 1)} if group_version else {})
+    for finalized, level in ((WITHOUT, 0), (WITH, 1)):
+        shown = answer(finalized)
+        assert (
+            {each.name: (each.min_version, each.max_version) for each in shown.supported_features}
+            == ranges
+            == client_levels()
+        )
+        levels = {"transaction.version": 2} | (
+            {"group.version": 1} if group_version * level else {}
+        )
+        assert (
+            {each.name: each.max_version_level for each in shown.finalized_features}
+            == levels
+            == finalized_levels(finalized)
+        )
