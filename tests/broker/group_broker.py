@@ -171,6 +171,7 @@ class GroupBroker:
             | {name.replace("_", "."): value for name, value in settings.items()}
         )
         self.correlation_ids = itertools.count()
+        self.group_configs: dict[str, dict[str, str]] = {}
         self.created: list[str] = []
         self.topics = {
             "a": topic("a", b"a" * 16, 3),
@@ -244,6 +245,7 @@ class GroupBroker:
             },
             topics=dict(self.topics),
             topic_names=names_by_id(self.topics),
+            group_configs=self.group_configs,
         )
         delta = MetadataDelta(None if first else old, self.image)
         self.replica_manager.apply(delta, self.image)

@@ -21,7 +21,6 @@ from broker.group_broker import GroupBroker
 from support.handler_calls import make_context
 from tidelog import assembly
 from tidelog.api.consumer_groups import ConsumerGroupsApi
-from tidelog.coordinators.groups.consumer import membership
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 WAIT_S = 30
+SHORT_INTERVAL = {
+    f"group.consumer.{name}heartbeat.interval.ms": "100" for name in ("", "min.", "max.")
+}
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -69,10 +71,9 @@ def test_librdkafka_fails_instead_of_waiting() -> None:
 
 def test_librdkafka_consumes_where_the_protocol_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "CONSUMER_GROUPS_OFFERED", True)
-    monkeypatch.setattr(membership, "HEARTBEAT_INTERVAL_MS", 100)
 
     async def play() -> None:
-        async with tidelog.Cluster() as cluster:
+        async with tidelog.Cluster(SHORT_INTERVAL) as cluster:
             await asyncio.to_thread(play_members, {"bootstrap.servers": cluster.bootstrap_servers})
 
     asyncio.run(play())

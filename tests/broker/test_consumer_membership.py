@@ -183,6 +183,24 @@ def test_a_regular_expression_subscribes_to_topics() -> None:
     assert group_of(broker).members.keys() == {"m"}
 
 
+def test_a_group_has_settings_of_its_own() -> None:
+    broker = GroupBroker()
+    assert join(broker, "m").heartbeat_interval_ms == 5000
+    broker.group_configs = {
+        "g": {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "6000"}
+    }
+    broker.apply()
+    assert beat(broker, "m", 1).heartbeat_interval_ms == 6000
+    broker.time.pass_(49)
+    assert beat(broker, "m", 1).heartbeat_interval_ms == 6000
+    broker.group_configs = {}
+    broker.apply()
+    assert beat(broker, "m", 1).heartbeat_interval_ms == 5000
+    broker.time.pass_(45)
+    assert group_of(broker).is_empty, "the shorter session counts from the next heartbeat"
+    assert join(broker, "n", server_assignor="x").error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
 # ---- offsets -------------------------------------------------------------------------------------
 
 

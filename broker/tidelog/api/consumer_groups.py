@@ -117,7 +117,7 @@ class ConsumerGroupsApi:
         return ConsumerGroupHeartbeatResponse(
             member_id=answer.member_id,
             member_epoch=answer.epoch,
-            heartbeat_interval_ms=membership.heartbeat_interval_ms,
+            heartbeat_interval_ms=answer.heartbeat_interval_ms,
             assignment=assignment,
         )
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
     from tidelog.coordinators.groups.consumer.records import Record
     from tidelog.coordinators.groups.consumer.topics import ImageTopics
+    from tidelog.coordinators.groups.consumer.views import ConsumerLimits
     from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.member import (
@@ -102,6 +103,8 @@ class GroupCoordinator:
                 self._topic_deleted(topic.name, topic.topic_id)
         if delta.topics or delta.deleted_topics:
             self._topics_changed()
+        for group_id in delta.group_configs:
+            self._configured(group_id)
 
     def close(self) -> None:
         """Unload all groups, as if another broker had taken over."""
@@ -114,7 +117,13 @@ class GroupCoordinator:
 
         config = self.config
         limits = GroupLimits(config.group_initial_rebalance_delay_ms, config.group_max_size)
-        return GroupShard(index, leader_epoch, limits)
+        return GroupShard(index, leader_epoch, limits, self._limits_of)
+
+    def _limits_of(self, group_id: str) -> ConsumerLimits:
+        from tidelog.coordinators.groups.consumer.settings import limits_of
+
+        assert self._image is not None, "an image makes this broker lead a shard"
+        return limits_of(self.config, self._image, group_id)
 
     def replay(self, shard: GroupShard, chunk: list[LoadedRecord]) -> None:
         """Apply records of the log."""
@@ -173,6 +182,14 @@ class GroupCoordinator:
                 shard.deleted_topics.append((name, topic_id))
             else:
                 self.write_tombstones(shard, shard.forget_topic(name, topic_id))
+
+    def _configured(self, group_id: str) -> None:
+        """Give a group its new settings. A shorter session begins with a member's heartbeat."""
+        from tidelog.coordinators.groups.group import Group
+
+        found = self.find(group_id)
+        if not isinstance(found, ErrorCode) and not isinstance(found[1], Group):
+            found[1].limits = self._limits_of(group_id)
 
     def _topics_changed(self) -> None:
         for shard in self.led.active():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.views import DEFAULT_LIMITS
+from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.group import Group
 from tidelog.coordinators.groups.member import Member
 from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetChange, OffsetStore
@@ -18,11 +18,10 @@ from tidelog.coordinators.groups.records import GroupChange
 from tidelog.coordinators.groups.states import GroupLimits, GroupState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
     from tidelog.coordinators.groups.consumer.records import Record
-    from tidelog.coordinators.groups.consumer.views import ConsumerLimits
     from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.member import Now
     from tidelog.seams import TimerHandle
@@ -50,12 +49,13 @@ class GroupShard:
         index: int,
         leader_epoch: int,
         limits: GroupLimits,
-        consumer_limits: ConsumerLimits = DEFAULT_LIMITS,
+        limits_of: Callable[[str], ConsumerLimits] = lambda _group_id: ConsumerLimits(),
     ) -> None:
+        """`limits` is of classic groups, `limits_of` returns those of a KIP-848 group."""
         self.index = index
         self.leader_epoch = leader_epoch
         self.limits = limits
-        self.consumer_limits = consumer_limits
+        self.limits_of = limits_of
         self.is_loading = True
         self.groups: dict[str, AnyGroup] = {}
         self.latest = OffsetStore()
@@ -108,7 +108,9 @@ class GroupShard:
         if not isinstance(group, ConsumerGroup):
             if value is None:
                 return
-            group = self.groups[key.group_id] = ConsumerGroup(key.group_id, self.consumer_limits)
+            group = self.groups[key.group_id] = ConsumerGroup(
+                key.group_id, self.limits_of(key.group_id)
+            )
         if value is None and isinstance(key, ConsumerGroupMetadataKey):
             del self.groups[key.group_id]
         else:

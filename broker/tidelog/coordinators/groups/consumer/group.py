@@ -138,7 +138,9 @@ class ConsumerGroup:
         self._set_deadlines(stepped, is_changed=stepped != updated, now=now)
         is_shown = request.is_full or stepped.assigned != member.assigned
         assigned = _without_epochs(stepped) if is_shown else None
-        return Step(Answer(stepped.member_id, stepped.epoch, assigned), draft.records)
+        interval_ms = self.limits.heartbeat_interval_ms
+        answer = Answer(stepped.member_id, stepped.epoch, assigned, interval_ms)
+        return Step(answer, draft.records)
 
     def _reconciled(self, draft: Draft, request: Heartbeat) -> ConsumerMember:
         member = draft.member

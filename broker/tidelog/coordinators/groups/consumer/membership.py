@@ -17,12 +17,10 @@ from tidelog_protocol.primitives import uuid_to_str
 if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.requests import Answer, Heartbeat
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
-    from tidelog.coordinators.groups.shard import GroupShard
+    from tidelog.coordinators.groups.shard import GroupShard, Watch
     from tidelog.seams import Rng
 
 __all__ = ["ConsumerMembership"]
-
-HEARTBEAT_INTERVAL_MS = 5000  # Kafka's default of group.consumer.heartbeat.interval.ms
 
 
 class ConsumerMembership:
@@ -31,7 +29,6 @@ class ConsumerMembership:
     def __init__(self, coordinator: GroupCoordinator, rng: Rng) -> None:
         self._coordinator = coordinator
         self._rng = rng
-        self.heartbeat_interval_ms = HEARTBEAT_INTERVAL_MS
 
     async def heartbeat(
         self, group_id: str, request: Heartbeat, *, needs_member_id: bool
@@ -39,18 +36,22 @@ class ConsumerMembership:
         """Handle ConsumerGroupHeartbeat; return once its records are committed. RefusedError if it
         is refused, or if the write has failed."""
         coordinator = self._coordinator
-        check(group_id, request, needs_member_id=needs_member_id)
+        assignors = coordinator.config.group_consumer_assignors
+        check(group_id, request, needs_member_id=needs_member_id, assignors=assignors)
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
             raise RefusedError(shard)
         if not request.member_id:  # before v1 the coordinator makes the id of a new member
             request = request._replace(member_id=uuid_to_str(self._rng.uuid()))
         group = self._group(shard, group_id, request.epoch)
-        step = group.heartbeat(request, coordinator.topics, coordinator.now())
+        now = coordinator.now()
+        step = group.heartbeat(request, coordinator.topics, now)
         if step.records:
             error = coordinator.append_consumer(shard, group, step.records)
             if error is not ErrorCode.NONE:
                 raise RefusedError(error)
+        elif _is_late(shard.watches.get(group_id), now.ticks_ms + group.limits.session_timeout_ms):
+            coordinator.watch(shard, group)
         error = await coordinator.settled(shard)
         if error is not ErrorCode.NONE:
             raise RefusedError(error)
@@ -67,7 +68,7 @@ class ConsumerMembership:
             return group
         is_join = epoch == 0
         if is_join and (group is None or group.is_empty):
-            return ConsumerGroup(group_id, shard.consumer_limits)
+            return ConsumerGroup(group_id, shard.limits_of(group_id))
         if group is None:
             message = f"{'Consumer group' if epoch > 0 else 'Group'} {group_id} not found."
         elif is_join:
@@ -78,3 +79,8 @@ class ConsumerMembership:
         else:
             message = f"Group {group_id} is not a consumer group."
         raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+
+def _is_late(watch: Watch | None, deadline_ms: int) -> bool:
+    """Return whether a group's timer is after this deadline: its session timeout is shorter now."""
+    return watch is None or watch.at_ms > deadline_ms

@@ -59,6 +59,7 @@ class Answer(NamedTuple):
     member_id: str
     epoch: int
     assigned: Partitions | None = None
+    heartbeat_interval_ms: int = 0  # not for a member that leaves
 
 
 def check(

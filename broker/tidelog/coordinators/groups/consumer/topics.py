@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING
+
+from tidelog.coordinators.groups.consumer.metadata_hash import hash_of_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,12 +37,8 @@ class ImageTopics:
         return frozenset(filter(matcher(regex), self._image.topics))
 
     def hash_of(self, names: Iterable[str]) -> int:
-        """Return a hash of these topics' ids and partitions; 0 without any topic."""
-        found = [(name, topic) for name in sorted(names) if (topic := self.find(name)) is not None]
-        if not found:
-            return 0
-        digest = blake2b(repr(found).encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big", signed=True)
+        """Return a hash of these topics' ids, partitions and racks; 0 without any topic."""
+        return hash_of_topics(self._image, names)
 
     @property
     def version(self) -> int:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
 
-__all__ = ["DEFAULT_LIMITS", "ConsumerLimits", "GroupView", "Topics"]
+__all__ = ["ConsumerLimits", "GroupView", "Topics"]
 
 
 class Topics(Protocol):
@@ -37,9 +37,6 @@ class ConsumerLimits(NamedTuple):
     heartbeat_interval_ms: int = 5_000
     size_max: int = 2147483647
     assignors: tuple[str, ...] = ("uniform", "range")  # the first is the default
-
-
-DEFAULT_LIMITS = ConsumerLimits()
 
 
 class GroupView(Protocol):
