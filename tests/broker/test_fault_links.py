@@ -190,12 +190,16 @@ def test_a_frozen_broker_of_this_process_answers_when_it_thaws() -> None:
                 )
                 with pytest.raises(ControlError, match="is frozen already"):
                     await cluster.ask("brokers.freeze", {"broker": node.node_id})
+                with pytest.raises(tidelog.ClusterError, match="is frozen already"):
+                    await node.freeze()
                 await node.thaw()
                 for each in asked:
                     assert (await asyncio.wait_for(each, 20)).brokers
                 await late.close()
                 with pytest.raises(ControlError, match="is not frozen"):
                     await cluster.ask("brokers.thaw", {"broker": node.node_id})
+                with pytest.raises(tidelog.ClusterError, match="is not frozen"):
+                    await node.thaw()
                 await node.freeze()  # and stops all the same
 
     asyncio.run(test())

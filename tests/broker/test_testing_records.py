@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tidelog
+from tidelog.testing import topics
 from tidelog.testing.records import (
     TopicRecord,
     assert_records,
@@ -44,6 +45,26 @@ def test_records_come_back_as_they_were_written(cluster: tidelog.RunningCluster)
     assert read_all(servers, "plain", partition=1) == [placed[3]]
     assert_records(servers, "plain", [b"1", "text", None, full])
     assert_records(servers, "plain", [full, None, b"1", "text"], in_order=False)
+
+
+@pytest.mark.parametrize(
+    ("servers", "reason"),
+    [
+        ("127.0.0.1:1", r"no answer from 127\.0\.0\.1:1: .*refused"),
+        ("here", "'here' is not HOST:PORT"),
+    ],
+)
+def test_an_address_that_does_not_answer_is_named(servers: str, reason: str) -> None:
+    for attempt in (
+        lambda: topics.create(servers, "t"),
+        lambda: topics.delete(servers, "t"),
+        lambda: produce(servers, "t", [b"1"]),
+        lambda: read_all(servers, "t"),
+        lambda: wait_for_lag(servers, "g", "t"),
+        lambda: wait_until_tiered(servers, "t", 0),
+    ):
+        with pytest.raises(tidelog.ClusterError, match=reason):
+            attempt()
 
 
 def test_many_records_take_several_batches(cluster: tidelog.RunningCluster) -> None:

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from tidelog.embedded.simple_client import Closing, SimpleClient
+from tidelog.control.errors import ClusterError
+from tidelog.embedded.simple_client import Closing, SimpleClient, places_of
 from tidelog_protocol.messages.cluster import MetadataRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tidelog_protocol.schema import Message
 
-__all__ = ["BrokerGoneError", "ClusterClient"]
+__all__ = ["BrokerGoneError", "ClusterClient", "reached"]
+
+
+@contextmanager
+def reached(bootstrap_servers: str) -> Iterator[None]:
+    """Raise a ClusterError with the address if no broker there answers, or if it is none."""
+    try:
+        places_of(bootstrap_servers)
+    except ValueError:
+        raise ClusterError(f"{bootstrap_servers!r} is not HOST:PORT[,HOST:PORT...]") from None
+    try:
+        yield
+    except OSError as error:
+        text = f"no answer from {bootstrap_servers}: {error.strerror or error}"
+        raise ClusterError(text) from error
 
 
 class BrokerGoneError(OSError):

@@ -174,11 +174,15 @@ class Node(ABC, Generic[Life]):
 
     async def freeze(self) -> None:
         """Let it stand still until `thaw`: nothing passes its connections, no timer fires."""
+        if self._is_frozen:
+            raise ClusterError(f"broker {self.node_id} is frozen already")
         await self._freeze(self._running, is_frozen=True)
         self._is_frozen = True
 
     async def thaw(self) -> None:
         """Let it go on after `freeze`."""
+        if self._life is not None and not self._is_frozen:
+            raise ClusterError(f"broker {self.node_id} is not frozen")
         await self._freeze(self._running, is_frozen=False)
         self._is_frozen = False
         setting = self.clock(self.node_id)

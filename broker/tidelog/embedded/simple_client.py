@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tidelog_protocol.schema import Message
 
-__all__ = ["Closing", "SimpleClient", "create_topic", "delete_topic"]
+__all__ = ["Closing", "SimpleClient", "create_topic", "delete_topic", "places_of"]
 
 TIMEOUT_SECONDS = 30.0
 
@@ -54,7 +54,7 @@ class SimpleClient(Closing):
     def __init__(self, bootstrap_servers: str, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
         """Connect to the first of these brokers (`host:port`, separated by commas) that answers;
         ValueError for another form."""
-        self._socket = _connected(bootstrap_servers.split(","), timeout_s)
+        self._socket = _connected(places_of(bootstrap_servers), timeout_s)
         self._correlation_id = 0
         self._served: dict[int, tuple[int, int]] | None = None
 
@@ -113,9 +113,14 @@ class SimpleClient(Closing):
         self._socket.close()
 
 
-def _connected(addresses: Sequence[str], timeout_s: float) -> socket.socket:
-    parted = [address.strip().rpartition(":") for address in addresses]
-    places = [(host.strip("[]"), int(port)) for host, _, port in parted]
+def places_of(bootstrap_servers: str) -> list[tuple[str, int]]:
+    """Return the hosts and ports of `host:port`, separated by commas; ValueError for another
+    form."""
+    parted = [address.strip().rpartition(":") for address in bootstrap_servers.split(",")]
+    return [(host.strip("[]"), int(port)) for host, _, port in parted]
+
+
+def _connected(places: Sequence[tuple[str, int]], timeout_s: float) -> socket.socket:
     for place in places[:-1]:
         with suppress(OSError):
             return socket.create_connection(place, timeout_s)

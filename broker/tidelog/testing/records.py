@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelog.embedded.cluster_client import BrokerGoneError, ClusterClient
+from tidelog.embedded.cluster_client import BrokerGoneError, ClusterClient, reached
 from tidelog.embedded.cluster_settings import ClusterError
 from tidelog.runtime import SystemClock
 from tidelog.testing.retries import Retries
@@ -89,7 +89,7 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Given]) -> lis
         for record in written
     ]
     placed: list[TopicRecord] = []
-    with closing(ClusterClient(bootstrap_servers)) as client:
+    with reached(bootstrap_servers), closing(ClusterClient(bootstrap_servers)) as client:
         for partition in sorted({record.partition for record in written}):
             own = [record for record in written if record.partition == partition]
             for part in _batches(own):
@@ -136,7 +136,7 @@ def read_all(
     markers that end transactions.
     """
     found: list[TopicRecord] = []
-    with closing(ClusterClient(bootstrap_servers)) as client:
+    with reached(bootstrap_servers), closing(ClusterClient(bootstrap_servers)) as client:
         for number, start in list_offsets(client, topic, EARLIEST).items():
             if partition in (None, number):
                 end = list_offsets(client, topic, LATEST, committed=committed)[number]

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tidelog.embedded import simple_client
-from tidelog.embedded.cluster_client import ClusterClient
+from tidelog.embedded.cluster_client import ClusterClient, reached
 from tidelog.embedded.cluster_settings import ClusterError, Setting, properties_of
 from tidelog.testing.retries import Retries
 from tidelog_protocol.messages.cluster import MetadataRequest
@@ -30,7 +30,8 @@ def create(
     Kafka answers CreateTopics when the controller has it. ClusterError if the brokers refuse.
     """
     known = properties_of(config, {})
-    simple_client.create_topic(bootstrap_servers, name, partitions, known, replication_factor)
+    with reached(bootstrap_servers):
+        simple_client.create_topic(bootstrap_servers, name, partitions, known, replication_factor)
     retries = Retries()
     while (wrong := _wrong(bootstrap_servers, name)) is not None:
         if not retries.again():
@@ -39,7 +40,8 @@ def create(
 
 def delete(bootstrap_servers: str, name: str, *, missing_ok: bool = False) -> None:
     """Delete a topic; ClusterError if the brokers refuse."""
-    simple_client.delete_topic(bootstrap_servers, name, missing_ok=missing_ok)
+    with reached(bootstrap_servers):
+        simple_client.delete_topic(bootstrap_servers, name, missing_ok=missing_ok)
 
 
 def _wrong(bootstrap_servers: str, name: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from tidelog.embedded.cluster_client import ClusterClient
+from tidelog.embedded.cluster_client import ClusterClient, reached
 from tidelog.embedded.cluster_settings import ClusterError
 from tidelog.testing.records import LATEST, list_offsets
 from tidelog.testing.retries import SECONDS_MAX, Retries
@@ -32,7 +32,7 @@ def wait_for_lag(
     """
     retries = Retries(timeout_s)
     while True:
-        with closing(ClusterClient(bootstrap_servers)) as client:
+        with reached(bootstrap_servers), closing(ClusterClient(bootstrap_servers)) as client:
             ends = list_offsets(client, topic, LATEST)
             committed = _committed(client, group, topic)
         lag = sum(max(end - committed.get(number, 0), 0) for number, end in ends.items())
@@ -57,7 +57,7 @@ def wait_until_tiered(
     there."""
     retries = Retries(timeout_s)
     while True:
-        with closing(ClusterClient(bootstrap_servers)) as client:
+        with reached(bootstrap_servers), closing(ClusterClient(bootstrap_servers)) as client:
             last = list_offsets(client, topic, LATEST_TIERED).get(partition)
         if last is None:
             raise ClusterError(f"topic {topic} has no partition {partition}")
