@@ -50,7 +50,10 @@ def test_a_group_and_its_broker_have_the_same_defaults() -> None:
 
 
 def test_settings_of_consumer_groups() -> None:
-    config = BrokerConfig.from_properties({"node.id": "1"})
+    config = BrokerConfig.from_properties(
+        {"node.id": "1", "group.coordinator.rebalance.protocols": "classic,consumer"}
+    )
+    assert config.group_coordinator_rebalance_protocols == ["classic", "consumer"]
     assert config.group_consumer_min_session_timeout_ms == 45000
     assert config.group_consumer_max_session_timeout_ms == 60000
     assert config.group_consumer_min_heartbeat_interval_ms == 5000
@@ -105,6 +108,11 @@ GROUP = "group.consumer"
             {f"{GROUP}.assignors": "range,mine"},
             f"Invalid value mine for configuration {GROUP}.assignors: String must be one of: "
             "uniform, range",
+        ),
+        (
+            {"group.coordinator.rebalance.protocols": "classic,eager"},
+            "Invalid value eager for configuration group.coordinator.rebalance.protocols: String "
+            "must be one of: consumer, classic, share, streams",
         ),
         (
             {f"{GROUP}.migration.policy": "x"},

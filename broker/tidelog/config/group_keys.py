@@ -29,6 +29,13 @@ def _check_policy(name: str, value: str) -> None:
 class ConsumerGroupKeys:
     """Consumer groups of KIP-848, whose partitions the broker assigns."""
 
+    group_coordinator_rebalance_protocols: list[str] = strings(
+        ("classic", "consumer", "streams"),
+        "Protocols of groups, by older configuration files; deprecated in Kafka.",
+        choices=("consumer", "classic", "share", "streams"),
+        unique=True,
+        inert=True,
+    )
     group_consumer_session_timeout_ms: int = integer(
         45000, "A member without heartbeats for this long leaves its group.", low=1
     )
