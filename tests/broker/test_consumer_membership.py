@@ -3,6 +3,7 @@ dispatch."""
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,9 +16,12 @@ from broker.test_group_coordinator import (
     join_request,
     stable_member,
 )
+from support.consumer_groups import held_of
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.group import Group, GroupLimits
+from tidelog.coordinators.groups.records import decode
+from tidelog.coordinators.groups.shard import GroupShard
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -29,6 +33,7 @@ from tidelog_protocol.messages.group_admin import (
     ListGroupsRequest,
 )
 from tidelog_protocol.messages.group_offsets import OffsetDeleteRequest, OffsetFetchRequest
+from tidelog_protocol.records import iter_batches, iter_records
 from tidelog_storage.types import StorageError
 
 NONE = ErrorCode.NONE
@@ -410,3 +415,129 @@ def test_a_heartbeat_that_is_not_written_changes_nothing() -> None:
 
 def _no_space(*_args: Any, **_more: Any) -> Any:
     raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left on device")
+
+
+# ---- random lives --------------------------------------------------------------------------------
+
+
+class Lives:
+    """Members of both protocols that come and go, in a broker that is killed now and then."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.broker = GroupBroker()
+        self.held: dict[str, dict[bytes, list[int]]] = {}  # by members, as they know it
+        self.epochs: dict[str, int] = {}
+
+    def step(self) -> None:
+        moves = (self.come, self.beat, self.beat, self.beat, self.leave, self.wait, self.other)
+        self.random.choice(moves)()
+        found = self.broker.admin.find("g")
+        if isinstance(found, ConsumerGroup):
+            held_of(found)  # no partition is owned twice
+        if self.random.random() < 0.1:
+            self.kill()
+
+    def come(self) -> None:
+        name = self.random.choice("mnop")
+        names = self.random.sample(["a", "b", "new"], self.random.randint(1, 3))
+        more = {"subscribed_topic_regex": "[ab]"} if self.random.random() < 0.2 else {}
+        self.heard(name, join(self.broker, name, *names, **more))
+
+    def beat(self) -> None:
+        if self.epochs:
+            name = self.random.choice(sorted(self.epochs))
+            self.heard(name, self.answer_of(name))
+
+    def answer_of(self, name: str) -> Any:
+        mine = [
+            ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=each, partitions=partitions)
+            for each, partitions in self.held[name].items()
+        ]
+        return beat(self.broker, name, self.epochs[name], topic_partitions=mine)
+
+    def heard(self, name: str, answer: Any) -> None:
+        if answer.error_code != NONE:
+            self.forget(name)
+        else:
+            self.epochs[name] = answer.member_epoch
+            assigned = numbers(answer)
+            self.held[name] = self.held.get(name, {}) if assigned is None else assigned
+
+    def forget(self, name: str) -> None:
+        self.epochs.pop(name, None)
+        self.held.pop(name, None)
+
+    def leave(self) -> None:
+        if self.epochs:
+            name = self.random.choice(sorted(self.epochs))
+            beat(self.broker, name, -1)
+            self.forget(name)
+
+    def wait(self) -> None:
+        self.broker.time.pass_(self.random.choice([1, 20, SESSION_S]))
+
+    def other(self) -> None:
+        """What others do: a classic member, an admin, new partitions."""
+        choice = self.random.randrange(4)
+        if choice == 0:
+            self.broker.send(join_request(), 3)
+            self.broker.time.pass_()
+        elif choice == 1:
+            self.broker.ask(DeleteGroupsRequest(groups_names=["g"]), 2)
+        elif choice == 2:
+            old = self.broker.topics.pop("new", None)
+            if old is None or self.random.random() < 0.7:
+                count = 1 if old is None else len(old.partitions) + 1
+                self.broker.topics["new"] = topic("new", b"n" * 16, count)
+            self.broker.apply()
+        else:
+            self.broker.ask(commit_request("g", 1), 7)
+
+    def kill(self) -> None:
+        before = self.broker.admin.find("g")
+        assert_same(before, self.compacted())
+        self.broker.kill()
+        assert_same(before, self.broker.admin.find("g"))
+
+    def compacted(self) -> Any:
+        """Load the group from what compaction leaves, with no tombstones."""
+        index = self.broker.coordinator.partition_for("g")
+        log = self.broker.log_bytes(index)
+        latest = {}
+        for position, _ in iter_batches(log):
+            for record in iter_records(log, position):
+                latest.pop(record.key, None)
+                latest[record.key] = record.value
+        shard = GroupShard(index, 0, GroupLimits())
+        for key, value in latest.items():
+            change = decode(key, value)
+            if value is not None and change is not None:
+                shard.replay(change, 0, self.broker.coordinator.now())
+        return shard.groups.get("g", ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def settle(self) -> None:
+        """Once nothing disturbs them, all members reach the target assignment."""
+        for _ in range(20):
+            self.broker.time.pass_(5)
+            for name in sorted(self.epochs):
+                self.heard(name, self.answer_of(name))
+        found = self.broker.admin.find("g")
+        if isinstance(found, ConsumerGroup) and not found.is_empty:
+            assert found.state.value == "Stable"
+            assert found.members.keys() == self.epochs.keys()
+
+
+def assert_same(group: Any, loaded: Any) -> None:
+    assert type(group) is type(loaded)
+    if isinstance(group, ConsumerGroup):
+        for name in ("epoch", "assignment_epoch", "members", "targets", "patterns"):
+            assert getattr(group, name) == getattr(loaded, name), name
+
+
+@pytest.mark.parametrize("seed", [*range(10), 17])  # 17 finds lost tombstones
+def test_random_lives_survive_restarts(seed: int) -> None:
+    lives = Lives(seed)
+    for _ in range(80):
+        lives.step()
+    lives.settle()
