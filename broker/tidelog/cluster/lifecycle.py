@@ -24,7 +24,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.metadata.features import supported_levels
+from tidelog.cluster.metadata.features import supported_levels, unsupported
 from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import (
@@ -143,6 +143,12 @@ class BrokerLifecycle:
         self._may_go = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    def _refusal(self, code: ErrorCode) -> str:
+        names = unsupported(self._metadata.image.features)
+        if code is not ErrorCode.UNSUPPORTED_VERSION or not names:
+            return _FATAL[code]
+        return f"{_FATAL[code]}; tidelog does not know {', '.join(names)}"
+
     def _become(self, state: State) -> None:
         assert state in TRANSITIONS[self.state], f"{self.state} to {state}"
         _log.info("broker %d: %s", self._config.node_id, state.name)
@@ -203,7 +209,7 @@ class BrokerLifecycle:
                 if code is ErrorCode.NONE:
                     break
                 if code in _FATAL:
-                    raise LifecycleError(f"{_FATAL[code]} ({code.name})")
+                    raise LifecycleError(f"{self._refusal(code)} ({code.name})")
                 reason = code.name
                 if code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
                     reason = f"another process runs as broker {self._config.node_id} ({reason})"

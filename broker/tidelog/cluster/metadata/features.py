@@ -21,6 +21,7 @@ __all__ = [
     "finalized_levels",
     "initial_levels",
     "supported_levels",
+    "unsupported",
 ]
 
 METADATA_FEATURE = "metadata.version"
@@ -42,6 +43,17 @@ def supported_levels() -> dict[str, tuple[int, int]]:
     """Return the lowest and highest level that a broker registers, of features in the log."""
     lowest = {METADATA_FEATURE: METADATA_VERSION_MIN}
     return {name: (lowest.get(name, 0), level) for name, level in initial_levels().items()}
+
+
+def unsupported(features: Mapping[str, int]) -> list[str]:
+    """Return the finalized features at a level that this broker cannot work with, as text."""
+    ranges = supported_levels()
+    found = []
+    for name, level in features.items():
+        low, high = ranges.get(name, (0, 0))
+        if not low <= level <= high:
+            found.append(f"{name} {level}")
+    return found
 
 
 def client_levels() -> dict[str, tuple[int, int]]:
