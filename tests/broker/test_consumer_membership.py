@@ -18,6 +18,7 @@ from broker.test_group_coordinator import (
 )
 from support.consumer_groups import held_of
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.control import broker_state
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.group import Group, GroupLimits
 from tidelog.coordinators.groups.records import decode
@@ -355,6 +356,17 @@ def test_sessions_are_ended_at_will() -> None:
     assert broker.coordinator.end_sessions("g") == 1
     assert group_of(broker).is_empty
     assert broker.coordinator.end_sessions("g") == 0
+
+
+def test_the_control_reads_its_state() -> None:
+    broker = GroupBroker()
+    two_members(broker)
+    state = broker_state._group(1, group_of(broker), broker.image, {})
+    assert (state.group_id, state.state, state.generation) == ("g", "Stable", 2)
+    assert (state.protocol_type, state.protocol) == ("consumer", "uniform")
+    m, n = sorted(state.members, key=lambda each: each.member_id)
+    assert (m.assignment, n.assignment) == ({"a": (0, 1)}, {"a": (2,)})
+    assert (m.member_id, m.client_id, m.session_timeout_ms) == ("m", "c", 45_000)
 
 
 # ---- both protocols ------------------------------------------------------------------------------
