@@ -170,7 +170,7 @@ def test_a_misspelled_setting_or_command_is_answered_with_the_nearest(
         assert err.endswith("; did you mean retention.ms?\n"), err
     code, _, err = tool("configs", "set", "topic", "spelled", "retention.ms=soon")
     assert (code, "did you mean" in err) == (1, False)
-    code, _, err = tool("configs", "set", "group", "spelled", "consumer.sesion.timeout.ms=50000")
+    code, _, err = tool("configs", "set", "group", "spelled", "consumer.session.timeout.mss=50000")
     assert (code, err.count("did you mean consumer.session.timeout.ms?")) == (1, 1)
     text = "Unknown configuration 'num.partition'; did you mean num.partitions?"
     with pytest.raises(ConfigError, match=re.escape(text)):

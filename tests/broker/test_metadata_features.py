@@ -13,6 +13,7 @@ from tidelog.cluster.metadata.features import (
     finalized_levels,
     initial_levels,
     supported_levels,
+    unsupported,
 )
 from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.cluster.metadata.records import bootstrap_records
@@ -72,3 +73,8 @@ def test_clients_see_the_level_of_the_log(group_version: int) -> None:
             == levels
             == finalized_levels(finalized)
         )
+
+
+def test_levels_that_a_broker_cannot_work_with() -> None:
+    levels = {"metadata.version": 31, "transaction.version": 2, "share.version": 1, "old": 0}
+    assert unsupported(levels) == ["metadata.version 31", "share.version 1"]

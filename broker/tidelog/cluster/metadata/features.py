@@ -47,7 +47,7 @@ def supported_levels() -> dict[str, tuple[int, int]]:
 
 def unsupported(features: Mapping[str, int]) -> list[str]:
     """Return the finalized features at a level that this broker cannot work with, as text."""
-    ranges = supported_levels()
+    ranges = supported_levels() | client_levels()
     found = []
     for name, level in features.items():
         low, high = ranges.get(name, (0, 0))
