@@ -297,7 +297,7 @@ def test_rare_logs_are_made_over_http_by_isolated_brokers(serve: Serve) -> None:
     served = serve("--port", "0", "--brokers", "3", "--isolated", "--control", "127.0.0.1:0")
     control = HttpControl(served.bootstrap.partition(" control=")[2])
     topics = control.topics
-    topics.create("t")
+    control.create_topic("t", config={"retention.ms": None})
     assert topics.make_gap("t", count=2) == Made(0, 1)
     assert topics.make_aborted("t", values=["x", "y"]) == Made(2, 4)
     assert topics.make_control_batch("t") == Made(5, 5)

@@ -84,8 +84,7 @@ def test_a_slow_disk_does_not_slow_the_end_of_its_broker(how: str, tmp_path: Pat
                 await producer.send_and_wait("t", b"record")
             await cluster.devices.slow_disk(node.node_id, slow_s, "syncs", topic="t")
             flushing = asyncio.ensure_future(cluster.topics.flush("t"))
-            while not (await cluster.devices.faults())[0].hits:  # noqa: ASYNC110 - no event for it
-                await asyncio.sleep(0.01)
+            assert await cluster.devices.wait(node.node_id, "disk") >= 1
             started = time.monotonic()
             await (node.stop() if how == "stop" else node.kill())
             assert time.monotonic() - started < slow_s
@@ -172,6 +171,25 @@ def test_each_operation_of_the_files_can_fail_and_changes_nothing(tmp_path: Path
     assert file.pread(0, 9) == b"abc"
     assert files.list(str(tmp_path)) == ["a"]
     file.close()
+
+
+def test_hits_that_do_not_come_or_cannot_come_are_an_error() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster() as cluster:
+            node_id = cluster.brokers[0].node_id
+            with pytest.raises(ControlError, match="the disk of broker 1 has no fault") as raised:
+                await cluster.devices.wait(node_id, "disk")
+            assert raised.value.field == "device"
+            await cluster.create_topic("t")
+            await cluster.devices.fail_disk(node_id, topic="t", trigger=Trigger(times=1))
+            with pytest.raises(ControlError, match="has 0 of 2 hits after 0 s; 1 faults"):
+                await cluster.devices.wait(node_id, "disk", 2, seconds=0)
+            for args, field in (({"hits": 0}, "hits"), ({"seconds": -1}, "seconds")):
+                with pytest.raises(ControlError) as raised:
+                    await cluster.devices.wait(node_id, "disk", **args)
+                assert raised.value.field == field
+
+    run(test)
 
 
 def test_faults_that_cannot_be_are_refused() -> None:

@@ -94,6 +94,21 @@ class ClusterCalls(ABC):
 
         return Logs(self.ask)
 
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int = -1,
+        config: Mapping[str, str | float | bool | None] | None = None,
+    ) -> None:
+        """Create a topic as `topics.create` does; a setting that is None has its default."""
+        known = {key: value for key, value in (config or {}).items() if value is not None}
+        await self.topics.create(name, partitions, replication_factor, known)
+
+    async def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        """Delete a topic as `topics.delete` does."""
+        await self.topics.delete(name, missing_ok=missing_ok)
+
     async def reset(self) -> None:
         """Give the cluster back as new, for isolation between tests.
 

@@ -17,7 +17,7 @@ class ClusterError(TidelogError):
     """A cluster did not start, stopped on its own or refused; the text has the broker's reason."""
 
 
-class ControlError(TidelogError):
+class ControlError(ClusterError):
     """A control call was refused or failed; the text says why and what to do.
 
     `field` names the argument at fault, if one is; `status` is the HTTP status of this error.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.control.blocking_cluster_calls import ClusterCalls
-from tidelog.control.errors import ClusterError, ControlError
+from tidelog.control.errors import ClusterError
 
 if TYPE_CHECKING:
     from tidelog.control.brokers import Brokers, BrokerState
@@ -18,10 +18,7 @@ class RunningBrokers(ClusterCalls):
 
     def change_brokers(self, call: str, **args: Any) -> Brokers:
         """Perform a call on brokers, which may start or end; return all of them."""
-        try:
-            brokers: Brokers = self.ask(call, args)
-        except ControlError as error:
-            raise ClusterError(str(error)) from error
+        brokers: Brokers = self.ask(call, args)
         return brokers
 
     def start_brokers(self) -> None:

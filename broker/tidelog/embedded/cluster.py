@@ -23,7 +23,6 @@ from tidelog.embedded.cluster_settings import (
     Setting,
     advertised_at,
     advertised_beside_inner,
-    as_cluster_error,
     beside,
     broker_properties,
     has_data_dir,
@@ -297,23 +296,6 @@ class Cluster(ClusterCalls):
             self.on_broker_failure(node)
         if self.on_failure is not None and not any(node.is_running for node in self.brokers):
             self.on_failure()
-
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        replication_factor: int = -1,
-        config: Mapping[str, Setting] | None = None,
-    ) -> None:
-        """Create a topic as `topics.create` does; ClusterError if the brokers refuse."""
-        with as_cluster_error(f"topic {name}"):
-            known = properties_of(config, {})
-            await self.topics.create(name, partitions, replication_factor, known)
-
-    async def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
-        """Delete a topic as `topics.delete` does; ClusterError if the brokers refuse."""
-        with as_cluster_error(f"topic {name}"):
-            await self.topics.delete(name, missing_ok=missing_ok)
 
     async def ask(self, call: str, args: Mapping[str, Any]) -> Any:
         """Perform it in this loop."""

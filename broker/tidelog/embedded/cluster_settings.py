@@ -13,7 +13,6 @@ import os
 from typing import TYPE_CHECKING
 
 from tidelog.control.errors import ClusterError
-from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,7 +24,6 @@ __all__ = [
     "Setting",
     "advertised_at",
     "advertised_beside_inner",
-    "as_cluster_error",
     "beside",
     "broker_properties",
     "has_data_dir",
@@ -67,17 +65,6 @@ def beside(error: BaseException | None) -> Iterator[None]:
         if error is None:
             raise
         error.add_note(str(stop_error))
-
-
-@contextlib.contextmanager
-def as_cluster_error(what: str) -> Iterator[None]:
-    """Raise the ControlError of a call as a ClusterError."""
-    try:
-        yield
-    except ClusterError:
-        raise
-    except TidelogError as error:
-        raise ClusterError(f"{what}: {error}") from error
 
 
 def properties_of(

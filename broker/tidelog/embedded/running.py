@@ -17,7 +17,6 @@ from tidelog.embedded.cluster_settings import (
     READY_WORDS,
     ClusterError,
     Setting,
-    as_cluster_error,
     beside,
     has_data_dir,
     properties_of,
@@ -260,23 +259,6 @@ class RunningCluster(RunningBrokers):
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        replication_factor: int = -1,
-        config: Mapping[str, Setting] | None = None,
-    ) -> None:
-        """Create a topic as `topics.create` does; ClusterError if the brokers refuse."""
-        with as_cluster_error(f"topic {name}"):
-            known = properties_of(config, {})
-            self.topics.create(name, partitions, replication_factor, known)
-
-    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
-        """Delete a topic as `topics.delete` does; ClusterError if the brokers refuse."""
-        with as_cluster_error(f"topic {name}"):
-            self.topics.delete(name, missing_ok=missing_ok)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -13,5 +13,6 @@ device_faults.py  the faults of one broker's disk and store
 shared_counts.py  counts of rules across brokers in processes of their own
 handles.py   the calls as Python methods, for asyncio: `cluster.faults`, `.network`
 blocking.py  the same methods, blocking; written by docs/generate.py from handles.py
+hits.py      waits for the hits of a fault
 group.py     the calls: add, list, disable, enable, remove, clear, wait
 """

@@ -177,6 +177,15 @@ class Devices:
         devices: tuple[Device, ...] = (self._ask("devices.list", {})).devices
         return devices
 
+    def wait(
+        self, broker: int, device: Literal["disk", "store"], hits: int = 1, *, seconds: float = 10.0
+    ) -> int:
+        """Wait until the faults of a broker's disk or store have applied so often, together; return
+        how often. ControlError after `seconds`."""
+        args = {"broker": broker, "device": device, "hits": hits, "seconds": seconds}
+        devices: tuple[Device, ...] = (self._ask("devices.wait", args)).devices
+        return sum(each.hits for each in devices)
+
     def heal(
         self, broker: int | None = None, device: Literal["disk", "store"] | None = None
     ) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tidelog.control.calls import Call, Nothing
-from tidelog.control.errors import ControlError
+from tidelog.control.errors import REFUSED, ControlError
 from tidelog.control.faults.device_faults import SECONDS_MAX, Device
+from tidelog.control.faults.hits import wait_for_hits
 from tidelog.control.faults.rules import check_trigger
 from tidelog.control.values import to_json
 
@@ -34,6 +35,16 @@ class Heal:
 
     broker: int | None = None
     device: Literal["disk", "store"] | None = None
+
+
+@dataclass(frozen=True)
+class DeviceWait:
+    """How many hits of the faults of a broker's disk or store to wait for, and how long."""
+
+    broker: int
+    device: Literal["disk", "store"]
+    hits: int = 1
+    seconds: float = 10.0
 
 
 # -- on one broker ---------------------------------------------------------------------------------
@@ -101,6 +112,24 @@ async def _list(control: ClusterControl, _: Nothing) -> Devices:
     return Devices(tuple(counted.get(device, device) for device in control.devices))
 
 
+async def _wait(control: ClusterControl, args: DeviceWait) -> Devices:
+    """Wait until the faults of a broker's disk or store have that many hits together."""
+    control.node(args.broker)
+
+    async def look() -> tuple[Devices, int, str]:
+        every = (await _list(control, Nothing())).devices
+        own = tuple(
+            each for each in every if (each.broker, each.device) == (args.broker, args.device)
+        )
+        if not own:
+            text = f"the {args.device} of broker {args.broker} has no fault: add one first"
+            raise ControlError(text, field="device", status=REFUSED)
+        return Devices(own), sum(each.hits for each in own), f"{len(own)} faults"
+
+    what = f"the {args.device} of broker {args.broker}"
+    return await wait_for_hits(what, look, args.hits, args.seconds)
+
+
 async def heal(control: ClusterControl, args: Heal) -> Devices:
     """Heal the disks and stores of a broker, or of all."""
     if args.broker is not None:
@@ -131,5 +160,6 @@ CALLS = (
     Call("broker.device_hits", "broker", Nothing, Devices, _hits),
     Call("devices.add", "cluster", Device, Devices, _add),
     Call("devices.list", "cluster", Nothing, Devices, _list),
+    Call("devices.wait", "cluster", DeviceWait, Devices, _wait),
     Call("devices.heal", "cluster", Heal, Devices, heal),
 )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from tidelog.control.calls import Call, Nothing
-from tidelog.control.errors import MISSING, UNANSWERED, ControlError
+from tidelog.control.errors import MISSING, ControlError
+from tidelog.control.faults.hits import wait_for_hits
 from tidelog.control.faults.rules import Count, Effect, Match, Rule, Trigger, checked
 from tidelog.control.faults.shared_counts import follow
 from tidelog.control.values import to_json
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from tidelog.control.cluster import ClusterControl, ControlledNode
 
 __all__ = ["CALLS", "Rules", "clear_faults", "install"]
-
-WAIT_S_MAX = 50.0  # less than the limit of an answer
-LOOK_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -200,24 +197,13 @@ async def clear_faults(control: ClusterControl, _: Nothing) -> Nothing:
 
 async def _wait(control: ClusterControl, args: Wait) -> Rule:
     """Wait until a fault has that many hits."""
-    if args.hits < 1:
-        raise ControlError(f"must be at least 1, not {args.hits}", field="hits")
-    if not 0 <= args.seconds <= WAIT_S_MAX:
-        text = f"must be between 0 and {WAIT_S_MAX:g}, not {args.seconds:g}"
-        raise ControlError(text, field="seconds")
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + args.seconds
-    while True:
+
+    async def look() -> tuple[Rule, int, str]:
         rule = await _find(control, args.id)
-        if rule.hits >= args.hits:
-            return rule
-        if loop.time() >= deadline:
-            text = (
-                f"fault {rule.id} has {rule.hits} of {args.hits} hits after {args.seconds:g} s; "
-                f"{rule.calls} requests matched{'' if rule.is_enabled else '; it is disabled'}"
-            )
-            raise ControlError(text, status=UNANSWERED)
-        await asyncio.sleep(LOOK_S)
+        note = f"{rule.calls} requests matched{'' if rule.is_enabled else '; it is disabled'}"
+        return rule, rule.hits, note
+
+    return await wait_for_hits(f"fault {args.id}", look, args.hits, args.seconds)
 
 
 CALLS = (
