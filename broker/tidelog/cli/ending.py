@@ -8,9 +8,9 @@ loop runs, because the next broker may take as long to recover. The exception is
 it could hit the loop's own code, which then loses a task that is awaited at the end. It is not
 raised in a `__del__` either, where Python prints it and continues.
 
-The process ends at the latest `STOP_SECONDS_MAX` after the request. To this comes what its logs may
-take to become durable, or `REMOVE_SECONDS_MAX` if they are removed; and for one of several brokers
-what its leaderships may take to move.
+The process ends at the latest `STOP_SECONDS_MAX` after the request. It has more time to make its
+logs durable, or `REMOVE_SECONDS_MAX` to remove them. One of several brokers also has time to move
+its leaderships.
 """
 
 # ruff: noqa: PLC0415 - asyncio is imported when the arguments are known to be good

@@ -70,7 +70,7 @@ class Timer:
 
     @classmethod
     def merged(cls, timers: Iterable[Timer]) -> Timer:
-        """Return the calls of several timers as one."""
+        """Return one timer with the counts and durations of several."""
         whole = cls()
         whole.recent_ms = deque()  # all that each has
         for timer in timers:

@@ -124,7 +124,7 @@ async def _wait(control: ClusterControl, args: DeviceWait) -> Devices:
         if not own:
             text = f"the {args.device} of broker {args.broker} has no fault: add one first"
             raise ControlError(text, field="device", status=REFUSED)
-        return Devices(own), sum(each.hits for each in own), f"{len(own)} faults"
+        return Devices(own), sum(each.hits for each in own), "its faults together"
 
     what = f"the {args.device} of broker {args.broker}"
     return await wait_for_hits(what, look, args.hits, args.seconds)
