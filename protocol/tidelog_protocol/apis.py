@@ -79,6 +79,11 @@ class ApiKey(IntEnum):
     ASSIGN_REPLICAS_TO_DIRS = 73
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 NEVER = 32768
@@ -222,6 +227,11 @@ _APIS = (
     Api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), 0, "controller"),
     Api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), 0, "configs"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "cluster"),
+    Api(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), 0, "share_groups"),
+    Api(ApiKey.SHARE_GROUP_DESCRIBE, (1, 1), 0, "share_groups"),
+    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), 0, "share_group_offsets"),
+    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), 0, "share_group_offsets"),
+    Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, (0, 0), 0, "share_group_offsets"),
 )
 
 API: Mapping[int, Api] = MappingProxyType({int(api.key): api for api in _APIS})

@@ -94,8 +94,10 @@ def test_what_is_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 NOT_SERVED = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73, ApiKey.CONSUMER_GROUP_DESCRIBE}
-"""Tables without a handler: what the brokers of a cluster ask each other, and KIP-848's
-ConsumerGroupDescribe, without which admin clients describe all groups as classic ones."""
+NOT_SERVED |= {*range(76, 80), *range(83, 88), 90, 91, 92}
+"""Tables without a handler: what the brokers of a cluster ask each other, KIP-848's
+ConsumerGroupDescribe, without which admin clients describe all groups as classic ones, and share
+groups."""
 
 
 def test_every_other_table_of_the_codec_is_served(tmp_path: Path) -> None:

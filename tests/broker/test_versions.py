@@ -38,8 +38,10 @@ BETWEEN_BROKERS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73}
 """Raft's APIs and the controller's, which no broker lists to its clients."""
 
 
-SERVED = sorted(API.keys() - BETWEEN_BROKERS - {ApiKey.CONSUMER_GROUP_DESCRIBE})
-"""The codec knows ConsumerGroupDescribe, but no broker serves it yet."""
+OF_SHARE_GROUPS = {*range(76, 80), *range(83, 88), 90, 91, 92}
+NOT_SERVED = {ApiKey.CONSUMER_GROUP_DESCRIBE, *OF_SHARE_GROUPS}
+"""The codec may know them, but no broker serves them yet."""
+SERVED = sorted(API.keys() - BETWEEN_BROKERS - NOT_SERVED)
 
 
 def api() -> VersionsApi:

@@ -17,6 +17,7 @@ from tidelog_protocol.messages import (
     metadata_records,
     quorum_records,
     remote_metadata,
+    share_group_records,
 )
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
 from tidelog_protocol.schema import Message, version_range
@@ -30,6 +31,7 @@ def tables() -> list[type[Message]]:
     found += remote_metadata.RECORDS.values()
     found += [getattr(coordinator_records, name) for name in coordinator_records.__all__]
     found += [table for pair in consumer_records.TABLES.values() for table in pair]
+    found += [table for pair in share_group_records.TABLES.values() for table in pair]
     return found
 
 

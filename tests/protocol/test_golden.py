@@ -4,6 +4,7 @@
   metadata records, the classic records of `__consumer_offsets`, control records, the APIs between
   brokers and of their quorum, and versions younger than kio.
 - `kafka-4.3.1-consumer-records.jsonl`: likewise by 4.3.1's jars: the records of KIP-848 groups.
+- `kafka-4.3.1-share-group-records.jsonl`: likewise: the records of share groups.
 - `kafka-4.3.1-frames.jsonl`: frames between Kafka 4.3.1 and its own clients and tools.
 - `kafka-4.3.1-records.jsonl`: records out of a Kafka 4.3.1 node's internal topics.
 """
@@ -37,6 +38,7 @@ from tidelog_protocol.messages import (
     metadata_records,
     quorum,
     quorum_records,
+    share_group_records,
 )
 from tidelog_protocol.messages.coordinator_records import OffsetCommitKey, OffsetCommitValue
 from tidelog_protocol.messages.metadata_records import (
@@ -62,6 +64,7 @@ def table(name: str) -> Any:
         metadata_records,
         coordinator_records,
         consumer_records,
+        share_group_records,
         quorum_records,
         cluster,
         cluster_admin,
@@ -77,7 +80,9 @@ def table(name: str) -> Any:
 CLASSES = [
     pytest.param(vector, id=f"{vector['table']}-v{vector['version']}-{number}")
     for number, vector in enumerate(
-        lines("kafka-4.4.0.jsonl") + lines("kafka-4.3.1-consumer-records.jsonl")
+        lines("kafka-4.4.0.jsonl")
+        + lines("kafka-4.3.1-consumer-records.jsonl")
+        + lines("kafka-4.3.1-share-group-records.jsonl")
     )
 ]
 
@@ -96,7 +101,8 @@ def test_values_are_written_as_kafkas_classes_write_them(vector: dict[str, Any])
 
 def test_the_classes_cover_all_versions_of_whole_families() -> None:
     seen = {(each.values[0]["table"], each.values[0]["version"]) for each in CLASSES}
-    tables = [table for pair in consumer_records.TABLES.values() for table in pair]
+    pairs = [*consumer_records.TABLES.values(), *share_group_records.TABLES.values()]
+    tables = [table for pair in pairs for table in pair]
     tables += [*RECORDS.values(), *quorum_records.CONTROL_RECORDS.values()]
     tables += [
         getattr(module, name)

@@ -6,6 +6,8 @@
     group_offsets        OffsetCommit, OffsetFetch, OffsetDelete
     group_admin          DescribeGroups, ListGroups, DeleteGroups
     consumer_groups      ConsumerGroupHeartbeat, ConsumerGroupDescribe (KIP-848)
+    share_groups         ShareGroupHeartbeat, ShareGroupDescribe (KIP-932)
+    share_group_offsets  Describe-, Alter- and DeleteShareGroupOffsets
     txns                 InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
                          WriteTxnMarkers, TxnOffsetCommit
     txn_admin            DescribeTransactions, ListTransactions, DescribeProducers
@@ -20,6 +22,7 @@
     remote_metadata      values of `__remote_log_metadata`
     coordinator_records  keys and values of `__consumer_offsets` and `__transaction_state`
     consumer_records     keys and values of KIP-848 consumer groups in `__consumer_offsets`
+    share_group_records  keys and values of share groups in `__consumer_offsets`
 
 Read a request or response from its table's top: its purpose, what each version added, then one line
 per field in wire order. Structures are nested where they are used and also reachable right under
