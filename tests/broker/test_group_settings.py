@@ -64,6 +64,15 @@ def test_settings_of_consumer_groups() -> None:
     assert config.group_consumer_regex_refresh_interval_ms == 600000
 
 
+def test_settings_of_share_groups() -> None:
+    config = broker_config()
+    assert config.group_share_max_size == 200
+    assert config.group_share_max_share_sessions == 2000
+    assert config.group_share_assignors == ["simple"]
+    assert config.group_share_initialize_retry_interval_ms == 30000
+    assert config.share_fetch_purgatory_purge_interval_requests == 1000
+
+
 GROUP = "group.consumer"
 
 
@@ -98,6 +107,20 @@ GROUP = "group.consumer"
             {"group.streams.num.standby.replicas": "3"},
             "group.streams.num.standby.replicas must be less than or equal to "
             "group.streams.max.standby.replicas",
+        ),
+        (
+            {"group.share.max.share.sessions": "199"},
+            "group.share.max.share.sessions must be greater than or equal to group.share.max.size",
+        ),
+        (
+            {"group.share.max.size": "1001"},
+            "Invalid value 1001 for configuration group.share.max.size: Value must be no more than "
+            "1000",
+        ),
+        (
+            {"group.share.assignors": ""},
+            "Configuration 'group.share.assignors' must not be empty. Valid values include: any "
+            "non-empty value",
         ),
         (
             {f"{GROUP}.assignors": ""},

@@ -127,6 +127,30 @@ class ShareGroupKeys:
     )
     group_share_min_assignment_interval_ms: int = integer(0, "Its minimum.", low=0)
     group_share_max_assignment_interval_ms: int = integer(15000, "Its maximum.", low=0)
+    group_share_max_size: int = integer(
+        200, "Members of one share group.", low=1, high=1000, inert=True
+    )
+    group_share_max_share_sessions: int = integer(
+        2000, "Share sessions of one broker, at least group.share.max.size.", low=1, inert=True
+    )
+    group_share_assignors: list[str] = strings(
+        ("simple",),
+        "The assignor.",
+        choices=("simple",),
+        unique=True,
+        check=_check_not_empty,
+        inert=True,
+    )
+    group_share_initialize_retry_interval_ms: int = integer(
+        30000,
+        "Time after which the state of share partitions is initialized again.",
+        low=1,
+        internal=True,
+        inert=True,
+    )
+    share_fetch_purgatory_purge_interval_requests: int = integer(
+        1000, "Requests between two cleanups of the waiting share fetches.", inert=True
+    )
 
 
 class StreamsGroupKeys:

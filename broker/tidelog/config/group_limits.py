@@ -83,6 +83,7 @@ def check_group_keys(value_of: ValueOf) -> None:
         session = f"group.{kind}.session.timeout.ms"
         if number(value_of, heartbeat) >= number(value_of, session):
             raise ConfigError(heartbeat, f"{heartbeat} must be less than {session}")
+    _check_order(value_of, "group.share.max.share.sessions", "group.share.max.size")
 
 
 def _check_order(value_of: ValueOf, name: str, low: str) -> None:
