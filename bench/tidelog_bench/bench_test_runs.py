@@ -2,8 +2,8 @@
 
 - `--starts N`: N clusters start and stop in this process, every fourth with three brokers: how
   many failed, what they left (descriptors, threads, folders), and how long one took.
-- `--resets N`: three brokers are filled with topics, records, groups and an open transaction, and
-  given back as new by `reset()`, N times: how long that took.
+- `--resets N`: three brokers are filled with topics, records, groups, an open transaction and
+  faults, and given back as new by `reset()`, N times: how long that took, and the brokers' CPU.
 
 Prints one JSON object; times are in ms.
 """
@@ -25,14 +25,16 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 import tidelog
 from tidelog.testing.records import produce
+from tidelog_bench.peers.process import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["measure_resets", "measure_starts"]
 
-TOPICS = 10
+TOPICS = 20
 GROUPS = 3
+FAULTS = 3
 PARTITIONS = 3
 TIMEOUT_S = 30
 SHOWN_MAX = 5
@@ -85,18 +87,19 @@ def _held() -> dict[str, int]:
 
 def measure_resets(count: int) -> dict[str, Any]:
     """Fill three brokers and reset them, so many times."""
-    times = []
+    times, spent = [], []
     with tidelog.run(brokers=3) as cluster:
         for number in range(count + 1):
             producer = _fill(cluster)
-            began = time.perf_counter()
+            before, began = cpu_seconds(cluster.pid), time.perf_counter()
             cluster.reset()
             if number:  # the first one loads modules
                 times.append(1000 * (time.perf_counter() - began))
+                spent.append(1000 * (cpu_seconds(cluster.pid) - before))
             assert cluster.state().topics == ()
             del producer  # its transaction was open
-    of = {"topics": TOPICS, "partitions": TOPICS * PARTITIONS, "groups": GROUPS}
-    return {"resets": count, "of": of, **_figures(times)}
+    of = {"topics": TOPICS, "partitions": TOPICS * PARTITIONS, "groups": GROUPS, "faults": FAULTS}
+    return {"resets": count, "of": of, **_figures(times), "CPU": _figures(spent)}
 
 
 def _fill(cluster: tidelog.RunningCluster) -> Any:
@@ -108,9 +111,13 @@ def _fill(cluster: tidelog.RunningCluster) -> Any:
         produce(servers, name, [b"1", b"2"])
     for number in range(GROUPS):
         consumer = Consumer({"bootstrap.servers": servers, "group.id": f"group-{number}"})
-        offsets = [TopicPartition(name, 0, 1) for name in names]
+        offsets = [
+            TopicPartition(name, partition, 1) for name in names for partition in range(PARTITIONS)
+        ]
         consumer.commit(offsets=offsets, asynchronous=False)
         consumer.close()
+    for name in names[:FAULTS]:
+        cluster.faults.on("ListOffsets", topic=name).error("UNKNOWN_SERVER_ERROR")
     producer = Producer({"bootstrap.servers": servers, "transactional.id": "open"})
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()

@@ -16,3 +16,4 @@ def test_resets_are_timed() -> None:
     found = measure_resets(1)
     assert (found["resets"], found["of"]["groups"]) == (1, GROUPS)
     assert 0 < found["median ms"] == found["worst ms"]
+    assert 0 < found["CPU"]["median ms"] == found["CPU"]["worst ms"]

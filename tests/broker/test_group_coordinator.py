@@ -352,6 +352,23 @@ def test_offsets_of_deleted_topics_go_at_once() -> None:
     assert (committed(broker, "g", "a"), committed(broker, "g", "b")) == (-1, 7)
 
 
+def test_topics_that_are_deleted_together_take_their_offsets_in_one_batch() -> None:
+    broker = GroupBroker(partitions=1)
+    for name in "ab":
+        broker.ask(commit_request("g", 7, topic=name), 7)
+    (shard,) = broker.coordinator.led.active()
+    written = []
+    write, broker.coordinator.write_offsets = (
+        broker.coordinator.write_offsets,
+        lambda shard, changes: written.append(changes) or write(shard, changes),
+    )
+    del broker.topics["a"], broker.topics["b"]
+    broker.apply()
+    assert [len(changes) for changes in written] == [2]
+    assert not shard.latest
+    broker.kill()
+
+
 def test_a_topic_deleted_while_a_partition_loads_takes_its_offsets_too() -> None:
     broker = GroupBroker(partitions=1)
     broker.ask(commit_request("g", 7), 7)

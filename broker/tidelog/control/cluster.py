@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterControl", "ControlledCluster", "ControlledNode"]
 
 SETTLE_S_MAX = 30.0
-LOOK_AGAIN_S = 0.01
+LOOK_AGAIN_S = (0.001, 0.016)  # doubled each time: most waits are short
 
 
 class ControlledNode(Protocol):
@@ -178,10 +178,12 @@ class ClusterControl:
     async def until(self, look: Callable[[], Awaitable[str | None]]) -> None:
         """Wait until `look` returns None; ControlError with what it returned last."""
         missing: str | None = "no answer"
+        pause_s, pause_s_max = LOOK_AGAIN_S
         try:
             async with asyncio.timeout(SETTLE_S_MAX):
-                while (missing := await look()) is not None:  # noqa: ASYNC110 - processes share no event
-                    await asyncio.sleep(LOOK_AGAIN_S)
+                while (missing := await look()) is not None:  # processes share no event
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, pause_s_max)
         except TimeoutError:
             text = f"{missing}, after {SETTLE_S_MAX:g} s"
             raise ControlError(text, status=UNANSWERED) from None

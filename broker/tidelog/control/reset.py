@@ -43,14 +43,20 @@ async def _reset(control: ClusterControl, _: Nothing) -> Nothing:
     await clock.reset(control, Nothing())
     await logs.reset(control, Nothing())
     await control.ask_all("broker.end_transactions", {})
-    await control.ask_all("broker.delete_groups", {})
+    deleting = (control.ask_all("broker.delete_groups", {}), _delete_topics(control))
+    for result in await asyncio.gather(*deleting, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+    return Nothing()
+
+
+async def _delete_topics(control: ClusterControl) -> None:
     known = (await control.ask_all("broker.topic_names", {})).values()
     names = sorted({name for one in known for name in one.names})
     if names:
         asked = {"names": names, "missing_ok": True}
         await control.first_of_majority().ask("broker.delete_topics", asked)
         await control.until(lambda: _left(control))
-    return Nothing()
 
 
 async def _left(control: ClusterControl) -> str | None:

@@ -98,9 +98,13 @@ class GroupCoordinator:
         """Follow the cluster."""
         self._image = image
         self.led.on_image(delta, image)
-        for topic in delta.deleted_topics:
-            if topic.name != GROUP_METADATA_TOPIC:
-                self._topic_deleted(topic.name, topic.topic_id)
+        self._topics_deleted(
+            [
+                (topic.name, topic.topic_id)
+                for topic in delta.deleted_topics
+                if topic.name != GROUP_METADATA_TOPIC
+            ]
+        )
         if delta.topics or delta.deleted_topics:
             self._topics_changed()
         for group_id in delta.group_configs:
@@ -157,8 +161,7 @@ class GroupCoordinator:
                 self.perform(shard, group, group.begin_rebalance(reason, now))
             else:
                 self.watch(shard, group)
-        for name, topic_id in shard.deleted_topics:
-            self.write_tombstones(shard, shard.forget_topic(name, topic_id))
+        self.write_tombstones(shard, shard.forget_topics(shard.deleted_topics))
         shard.deleted_topics.clear()
 
     def resigned(self, shard: GroupShard) -> None:
@@ -175,13 +178,13 @@ class GroupCoordinator:
                 if not isinstance(effect, Persist):
                     effect.answer()
 
-    def _topic_deleted(self, name: str, topic_id: bytes) -> None:
-        """Delete the offsets of a deleted topic at once, before their retention ends."""
+    def _topics_deleted(self, topics: Sequence[tuple[str, bytes]]) -> None:
+        """Delete the offsets of deleted topics at once, before their retention ends."""
         for shard in self.led.shards.values():
             if shard.is_loading:
-                shard.deleted_topics.append((name, topic_id))
+                shard.deleted_topics += topics
             else:
-                self.write_tombstones(shard, shard.forget_topic(name, topic_id))
+                self.write_tombstones(shard, shard.forget_topics(topics))
 
     def _configured(self, group_id: str) -> None:
         """Give a group its new settings. A shorter session begins with a member's heartbeat."""

@@ -54,6 +54,9 @@ class OffsetStore:
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, PartitionOffsets]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
     def apply(self, change: OffsetChange) -> None:
         """Apply a record."""
         group_id, topic, partition, offset = change

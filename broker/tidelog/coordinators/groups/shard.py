@@ -18,7 +18,7 @@ from tidelog.coordinators.groups.records import GroupChange
 from tidelog.coordinators.groups.states import GroupLimits, GroupState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
     from tidelog.coordinators.groups.consumer.records import Record
@@ -147,8 +147,15 @@ class GroupShard:
         tombstones = self.latest.forget_group(group_id)
         return [*tombstones, *self.pending.tombstones(lambda one: one.group_id == group_id)]
 
-    def forget_topic(self, topic: str, topic_id: bytes) -> list[OffsetChange]:
-        """Return tombstones for every group's offsets of a deleted topic."""
+    def forget_topics(self, topics: Iterable[tuple[str, bytes]]) -> list[OffsetChange]:
+        """Return tombstones for every group's offsets of deleted topics: names and ids."""
+        if not self.latest and not self.pending:  # most shards, as most hold no group
+            return []
+        return [
+            change for name, topic_id in topics for change in self._forget_topic(name, topic_id)
+        ]
+
+    def _forget_topic(self, topic: str, topic_id: bytes) -> list[OffsetChange]:
         ids = {topic_id, ZERO_UUID}
         return [
             *self.latest.forget_topic(topic, topic_id),
