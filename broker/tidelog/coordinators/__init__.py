@@ -3,6 +3,7 @@
 led_partitions.py  the partitions of their internal topics that this broker leads
 patterns.py        regular expressions of clients
 groups/            consumer groups and their offsets
+share/             the state of share groups
 transactions/      transactional ids
 
 What waits for a write is a coroutine that `awaiting.drive` runs without a task; handlers answer
