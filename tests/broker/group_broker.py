@@ -37,6 +37,7 @@ from tidelog_storage.manager import LogManager
 
 NODE_ID = 1
 WALL_MS = 1_795_247_400_000
+ASSIGNMENT_INTERVAL = "group.consumer.assignment.interval.ms"
 
 
 class Handle:
@@ -167,11 +168,12 @@ class GroupBroker:
         self.time = Time()
         self.rng = Rng()
         self.config = BrokerConfig.from_properties(
-            {"log.dirs": "/data", **DEVELOPER_PROFILE}
+            {"log.dirs": "/data", **DEVELOPER_PROFILE, ASSIGNMENT_INTERVAL: "0"}
             | {name.replace("_", "."): value for name, value in settings.items()}
         )
         self.correlation_ids = itertools.count()
         self.group_configs: dict[str, dict[str, str]] = {}
+        self.broker_configs: dict[str, dict[str, str]] = {}
         self.created: list[str] = []
         self.topics = {
             "a": topic("a", b"a" * 16, 3),
@@ -246,6 +248,7 @@ class GroupBroker:
             topics=dict(self.topics),
             topic_names=names_by_id(self.topics),
             group_configs=self.group_configs,
+            broker_configs=self.broker_configs,
         )
         delta = MetadataDelta(None if first else old, self.image)
         self.replica_manager.apply(delta, self.image)

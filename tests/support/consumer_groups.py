@@ -50,7 +50,7 @@ class Life:
 
     def __init__(self, limits: ConsumerLimits | None = None, **counts: int) -> None:
         self.topics = SomeTopics(**counts)
-        self.limits = limits or ConsumerLimits()
+        self.limits = limits or ConsumerLimits(assignment_interval_ms=0)
         self.group = ConsumerGroup("g", self.limits)
         self.log: list[tuple[bytes, bytes | None]] = []
         self.ticks_ms = 0

@@ -69,7 +69,10 @@ class ConsumerGroupKeys:
         inert=True,
     )
     group_consumer_assignment_interval_ms: int = integer(
-        1000, "Shortest time between two assignments.", low=0, mode=CLUSTER_WIDE, inert=True
+        1000,
+        "Shortest time between two assignments of a consumer group's partitions.",
+        low=0,
+        mode=CLUSTER_WIDE,
     )
     group_consumer_min_assignment_interval_ms: int = integer(
         0, "Smallest value of that interval.", low=0

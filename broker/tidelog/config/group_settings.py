@@ -71,7 +71,7 @@ class GroupSettings:
     )
     consumer_assignment_interval_ms: int = integer(
         1000,
-        "Shortest time between two assignments. Without effect: tidelog assigns at once.",
+        "Shortest time between two assignments of the group's partitions.",
         low=0,
         synonyms=_of_broker("group.consumer.assignment.interval.ms"),
     )

@@ -91,12 +91,18 @@ class GroupCoordinator:
             self.topic, replica_manager.node_id, timers, self
         )
         self._image: ClusterImage | None = None  # the latest one
+        self._topics: ImageTopics | None = None  # those of it
+        self._configured_as = config  # with the dynamic settings of the image
 
     # ---- elections ---------------------------------------------------------------------------
 
     def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
         """Follow the cluster."""
-        self._image = image
+        self._image, self._topics = image, None
+        is_reconfigured = delta.configures(self.config.node_id)
+        if is_reconfigured:
+            dynamic = image.broker_config(self.config.node_id)
+            self._configured_as = self.config.with_dynamic(dynamic)
         self.led.on_image(delta, image)
         self._topics_deleted(
             [
@@ -107,7 +113,7 @@ class GroupCoordinator:
         )
         if delta.topics or delta.deleted_topics:
             self._topics_changed()
-        for group_id in delta.group_configs:
+        for group_id in self._group_ids() if is_reconfigured else delta.group_configs:
             self._configured(group_id)
 
     def close(self) -> None:
@@ -127,7 +133,7 @@ class GroupCoordinator:
         from tidelog.coordinators.groups.consumer.settings import limits_of
 
         assert self._image is not None, "an image makes this broker lead a shard"
-        return limits_of(self.config, self._image, group_id)
+        return limits_of(self._configured_as, self._image, group_id)
 
     def replay(self, shard: GroupShard, chunk: list[LoadedRecord]) -> None:
         """Apply records of the log."""
@@ -194,6 +200,9 @@ class GroupCoordinator:
         if not isinstance(found, ErrorCode) and not isinstance(found[1], Group):
             found[1].limits = self._limits_of(group_id)
 
+    def _group_ids(self) -> list[str]:
+        return [group_id for shard in self.led.active() for group_id in shard.groups]
+
     def _topics_changed(self) -> None:
         for shard in self.led.active():
             for group in shard.groups.values():
@@ -204,8 +213,10 @@ class GroupCoordinator:
         """Return the cluster's topics, as KIP-848 groups see them."""
         from tidelog.coordinators.groups.consumer.topics import ImageTopics
 
-        assert self._image is not None, "an image makes this broker lead a shard"
-        return ImageTopics(self._image)
+        if self._topics is None:
+            assert self._image is not None, "an image makes this broker lead a shard"
+            self._topics = ImageTopics(self._image)
+        return self._topics
 
     # ---- look-up -----------------------------------------------------------------------------
 

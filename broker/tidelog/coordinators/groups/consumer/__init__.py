@@ -6,6 +6,7 @@ reconciliation.py the next step of a member towards its target assignment; pure
 assignors.py      `uniform` and `range`; pure
 group.py          one group: replays records, answers heartbeats with records; pure
 draft.py          the records of one heartbeat: subscription and target assignment; pure
+subscriptions.py  what the members subscribe to, counted; pure
 views.py          what these see: settings, topics, the group
 requests.py       a heartbeat: its fields, the checks of them, its answer; pure
 commits.py        may a member commit or fetch offsets, by its epoch; pure

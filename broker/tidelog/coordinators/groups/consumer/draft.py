@@ -20,19 +20,19 @@ from tidelog.coordinators.groups.consumer.records import (
     target_record,
 )
 from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.consumer.subscriptions import subscribed_names
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.consumer.records import Record
+    from tidelog.coordinators.groups.consumer.subscriptions import Patterns, Subscriptions
     from tidelog.coordinators.groups.consumer.views import GroupView, Topics
     from tidelog.coordinators.groups.member import Now
 
-    Patterns = Mapping[str, frozenset[str]]
-
-__all__ = ["Draft", "preferred_assignor", "subscribed_names"]
+__all__ = ["Draft", "preferred_assignor"]
 
 
 class Draft:
@@ -69,9 +69,9 @@ class Draft:
         is_changed = group.epoch == 0 or not member.subscription.subscribes_as(before.subscription)
         if not (is_changed or group.is_stale):
             return
-        members = self._members()
-        is_changed |= self._resolve(members, topics, now)
-        metadata_hash = topics.hash_of(subscribed_names(members.values(), self._patterns))
+        subscriptions = self._subscriptions()
+        is_changed |= self._resolve(subscriptions.patterns, topics, now)
+        metadata_hash = topics.hash_of(subscriptions.names(self._patterns))
         if is_changed or metadata_hash != group.metadata_hash:
             self._epoch += 1
             self.records.append(epoch_record(group.group_id, self._epoch, metadata_hash))
@@ -86,14 +86,22 @@ class Draft:
         members[self.member.member_id] = self.member
         return members
 
-    def _resolve(self, members: Mapping[str, ConsumerMember], topics: Topics, now: Now) -> bool:
+    def _subscriptions(self) -> Subscriptions:
+        """Return the members' subscriptions as they will be."""
+        subscriptions = self._group.subscriptions.copy()
+        known = self._group.members.get((self.replaced or self.member).member_id)
+        if known is not None:
+            subscriptions.remove(known.subscription)
+        subscriptions.add(self.member.subscription)
+        return subscriptions
+
+    def _resolve(self, wanted: Sequence[str], topics: Topics, now: Now) -> bool:
         """Match the regular expressions with the topics; return whether any match has changed."""
         group = self._group
         own = self.member.subscription.topic_regex
-        wanted = {each.subscription.topic_regex for each in members.values()}
         patterns = {}
         is_changed = False
-        for regex in sorted(each for each in wanted if each):
+        for regex in wanted:
             known = group.patterns.get(regex)
             if known is not None and not group.is_stale:
                 patterns[regex] = known
@@ -118,24 +126,29 @@ class Draft:
         return is_changed
 
     def assign(self, topics: Topics, now: Now) -> None:
-        """Add the target assignment of the group's epoch if it is not computed yet."""
+        """Add the target assignment of the group's epoch if it is not computed yet. Members that
+        come within `group.consumer.assignment.interval.ms` wait for the next one (KIP-1263)."""
         group = self._group
-        if self._epoch <= group.assignment_epoch:
+        elapsed_ms = now.wall_ms - group.assignment_ms  # below 0 if the clock was set back
+        if (
+            self._epoch <= group.assignment_epoch
+            or 0 <= elapsed_ms < group.limits.assignment_interval_ms
+        ):
             return
         members = self._members()
-        counts: dict[bytes, int] = {}
         known = dict(group.targets)
         known[self.member.member_id] = self.target.partitions
+        counts: dict[bytes, int] = {}
+        ids_of: dict[frozenset[str], frozenset[bytes]] = {}  # members often subscribe alike
         subscribers = {}
         for member_id, member in members.items():
-            ids = set()
-            for name in subscribed_names([member], self._patterns):
-                found = topics.find(name)
-                if found is not None:
-                    ids.add(found[0])
-                    counts[found[0]] = found[1]
+            names = subscribed_names(member.subscription, self._patterns)
+            if names not in ids_of:
+                found = [each for each in map(topics.find, names) if each is not None]
+                counts.update(found)
+                ids_of[names] = frozenset(topic_id for topic_id, _ in found)
             subscribers[member_id] = Subscriber(
-                frozenset(ids), known.get(member_id, {}), member.subscription.instance_id
+                ids_of[names], known.get(member_id, {}), member.subscription.instance_id
             )
         assignor = preferred_assignor(members.values(), group.limits.assignors)
         targets = ASSIGNORS[assignor](subscribers, counts)
@@ -152,12 +165,3 @@ def preferred_assignor(members: Iterable[ConsumerMember], names: Sequence[str]) 
     """Return the assignor that most members want; the first if none of them wants one."""
     votes = Counter(each.subscription.server_assignor for each in members)
     return max(names, key=lambda name: votes[name])
-
-
-def subscribed_names(members: Iterable[ConsumerMember], patterns: Patterns) -> set[str]:
-    """Return the topics that these members subscribe to, by name or by regular expression."""
-    names: set[str] = set()
-    for member in members:
-        names |= member.subscription.topic_names
-        names |= patterns.get(member.subscription.topic_regex or "", frozenset())
-    return names

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.draft import (
-    Draft,
-    preferred_assignor,
-    subscribed_names,
-)
+from tidelog.coordinators.groups.consumer.draft import Draft, preferred_assignor
 from tidelog.coordinators.groups.consumer.member import (
     LEAVING,
     LEAVING_STATIC,
@@ -33,6 +29,7 @@ from tidelog.coordinators.groups.consumer.records import (
 )
 from tidelog.coordinators.groups.consumer.requests import Answer, RefusedError
 from tidelog.coordinators.groups.consumer.states import ConsumerGroupState, MemberState
+from tidelog.coordinators.groups.consumer.subscriptions import Subscriptions
 from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, NO_TIMESTAMP
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_records import (
@@ -80,9 +77,11 @@ class ConsumerGroup:
         self.epoch = 0
         self.metadata_hash = 0
         self.assignment_epoch = 0
+        self.assignment_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Partitions] = {}
         self.patterns: dict[str, frozenset[str]] = {}  # topics by regular expression
+        self.subscriptions = Subscriptions()  # of `members`
         self._statics: dict[str, str] = {}  # member ids by instance id
         self._owners: dict[tuple[bytes, int], str] = {}
         self._sessions: dict[str, int] = {}  # ticks_ms at which they end
@@ -112,7 +111,7 @@ class ConsumerGroup:
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether members may read a topic."""
-        return topic in subscribed_names(self.members.values(), self.patterns)
+        return topic in self.subscriptions.names(self.patterns)
 
     # ---- heartbeats --------------------------------------------------------------------------
 
@@ -223,11 +222,12 @@ class ConsumerGroup:
         """Return the records that remove these members; the next heartbeat computes the targets."""
         leaving = sorted(member_ids)
         records = [record for each in leaving for record in removal(self.group_id, each)]
-        rest = [each for each in self.members.values() if each.member_id not in leaving]
-        patterns = {each.subscription.topic_regex for each in rest}
-        unused = sorted(self.patterns.keys() - patterns)
+        rest = self.subscriptions.copy()
+        for each in leaving:
+            rest.remove(self.members[each].subscription)
+        unused = sorted(self.patterns.keys() - rest.patterns)
         records += [pattern_record(self.group_id, regex, None) for regex in unused]
-        metadata_hash = topics.hash_of(subscribed_names(rest, self.patterns))
+        metadata_hash = topics.hash_of(rest.names(self.patterns))
         records.append(epoch_record(self.group_id, self.epoch + 1, metadata_hash))
         return records
 
@@ -292,6 +292,7 @@ class ConsumerGroup:
                 self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
         elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
             self.assignment_epoch = -1 if value is None else value.assignment_epoch
+            self.assignment_ms = 0 if value is None else value.assignment_timestamp
         elif isinstance(key, ConsumerGroupRegularExpressionKey):
             self.patterns.pop(key.regular_expression, None)
             if value is not None:
@@ -335,13 +336,15 @@ class ConsumerGroup:
 
     def _insert(self, member: ConsumerMember) -> None:
         self.members[member.member_id] = member
+        self.subscriptions.add(member.subscription)
         if member.subscription.instance_id is not None:
             self._statics[member.subscription.instance_id] = member.member_id
         for partition in _partitions_of(member):
             self._owners[partition] = member.member_id
 
     def _remove(self, member: ConsumerMember) -> None:
-        self.members.pop(member.member_id, None)
+        if self.members.pop(member.member_id, None) is not None:
+            self.subscriptions.remove(member.subscription)
         instance_id = member.subscription.instance_id
         if instance_id is not None and self._statics.get(instance_id) == member.member_id:
             del self._statics[instance_id]

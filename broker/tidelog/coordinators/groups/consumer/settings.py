@@ -17,12 +17,14 @@ __all__ = ["limits_of"]
 def limits_of(config: BrokerConfig, image: ClusterImage, group_id: str) -> ConsumerLimits:
     """Return the settings of a group: its own within the broker's limits, else the broker's.
 
-    They may change with an image whose delta has the group among `group_configs`.
+    They may change with an image whose delta has the group among `group_configs`, or this broker
+    among `broker_configs`; `config` has the broker's dynamic settings.
     """
     own = image.group_config(group_id)
     return ConsumerLimits(
         session_timeout_ms=effective(config, own, "consumer.session.timeout.ms"),
         heartbeat_interval_ms=effective(config, own, "consumer.heartbeat.interval.ms"),
         size_max=config.group_consumer_max_size,
+        assignment_interval_ms=effective(config, own, "consumer.assignment.interval.ms"),
         assignors=tuple(config.group_consumer_assignors),
     )

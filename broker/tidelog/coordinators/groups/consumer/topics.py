@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageTopics"]
 
+_HASHES_MAX = 1000  # as many subscriptions that differ; a hash of 1,000 partitions takes 2 ms
+
 
 class ImageTopics:
     """Implements `views.Topics`."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
+        self._hashes: dict[frozenset[str], int] = {}
 
     def find(self, name: str) -> tuple[bytes, int] | None:
         """Return the id and the number of partitions of a topic."""
@@ -38,7 +41,13 @@ class ImageTopics:
 
     def hash_of(self, names: Iterable[str]) -> int:
         """Return a hash of these topics' ids, partitions and racks; 0 without any topic."""
-        return hash_of_topics(self._image, names)
+        key = frozenset(names)
+        known = self._hashes.get(key)
+        if known is None:
+            if len(self._hashes) >= _HASHES_MAX:
+                self._hashes.clear()
+            known = self._hashes[key] = hash_of_topics(self._image, key)
+        return known
 
     @property
     def version(self) -> int:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
+    from tidelog.coordinators.groups.consumer.subscriptions import Subscriptions
 
 __all__ = ["ConsumerLimits", "GroupView", "Topics"]
 
@@ -36,6 +37,7 @@ class ConsumerLimits(NamedTuple):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     size_max: int = 2147483647
+    assignment_interval_ms: int = 1_000  # shortest time between two target assignments
     assignors: tuple[str, ...] = ("uniform", "range")  # the first is the default
 
 
@@ -47,6 +49,8 @@ class GroupView(Protocol):
     epoch: int
     metadata_hash: int
     assignment_epoch: int
+    assignment_ms: int  # wall time of the target assignment
+    subscriptions: Subscriptions
 
     @property
     def members(self) -> Mapping[str, ConsumerMember]:
