@@ -81,6 +81,8 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
     SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
@@ -229,6 +231,8 @@ _APIS = (
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "cluster"),
     Api(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), 0, "share_groups"),
     Api(ApiKey.SHARE_GROUP_DESCRIBE, (1, 1), 0, "share_groups"),
+    Api(ApiKey.SHARE_FETCH, (1, 2), 0, "share_consumers"),
+    Api(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), 0, "share_consumers"),
     Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), 0, "share_group_offsets"),
     Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), 0, "share_group_offsets"),
     Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, (0, 0), 0, "share_group_offsets"),

@@ -74,6 +74,8 @@ ListConfigResources 74 0 1 0
 DescribeTopicPartitions 75 0 0 0
 ShareGroupHeartbeat 76 1 1 0
 ShareGroupDescribe 77 1 1 0
+ShareFetch 78 1 2 0
+ShareAcknowledge 79 1 2 0
 DescribeShareGroupOffsets 90 0 1 0
 AlterShareGroupOffsets 91 0 0 0
 DeleteShareGroupOffsets 92 0 0 0

@@ -8,6 +8,7 @@
     consumer_groups      ConsumerGroupHeartbeat, ConsumerGroupDescribe (KIP-848)
     share_groups         ShareGroupHeartbeat, ShareGroupDescribe (KIP-932)
     share_group_offsets  Describe-, Alter- and DeleteShareGroupOffsets
+    share_consumers      ShareFetch, ShareAcknowledge (KIP-932)
     txns                 InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
                          WriteTxnMarkers, TxnOffsetCommit
     txn_admin            DescribeTransactions, ListTransactions, DescribeProducers
