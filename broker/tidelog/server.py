@@ -74,6 +74,7 @@ __all__ = ["FLUSH_SECONDS_A_LOG", "FLUSH_SECONDS_MAX", "BrokerServer", "StartErr
 CLOSE_SECONDS_MAX = 1.0  # time for clients to read their last responses
 FLUSH_SECONDS_A_LOG = 0.03  # it syncs about seven files and folders
 FLUSH_SECONDS_MAX = 30.0
+CLOSING_SLICE_S = 0.002  # then other work of the loop has a turn
 
 
 class BrokerServer:
@@ -454,9 +455,22 @@ class BrokerServer:
         if self._logs is None:
             return
         if keeps_data and not self._is_to_crash:
-            self._logs.shutdown(self.runtime.clock.wall_ms(), broker_epoch=self._broker_epoch)
+            await self._close_logs(self._logs)
         else:
             self._logs.abandon()
+
+    async def _close_logs(self, logs: LogManager) -> None:
+        """Close the logs in slices: each one syncs files, and other brokers may share this loop."""
+        clock = self.runtime.clock
+        begun_s = clock.monotonic()
+        try:
+            for _ in logs.closing(self._broker_epoch):
+                if clock.monotonic() - begun_s >= CLOSING_SLICE_S:
+                    await asyncio.sleep(0)
+                    begun_s = clock.monotonic()
+        except asyncio.CancelledError:
+            logs.abandon()  # a crash: the next start recovers
+            raise
 
     @property
     def _is_to_crash(self) -> bool:

@@ -34,7 +34,7 @@ from tidelog_storage.recovery import load_log
 from tidelog_storage.removals import Removals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from tidelog_storage.config import LogConfig
     from tidelog_storage.flush import FlushTask
@@ -153,9 +153,17 @@ class LogManager:
         disk fails nothing more is written. The first error is raised at the end.
         """
         del now_ms
+        for _ in self.closing(broker_epoch):
+            pass
+
+    def closing(self, broker_epoch: int = -1) -> Iterator[None]:
+        """Do what `shutdown` does, and yield after each log: thousands of them take seconds.
+
+        The caller may stop early, and call `abandon`.
+        """
         errors: list[Exception] = []
         for directory in self.directories:
-            error = self._close(directory, broker_epoch)
+            error = yield from self._close(directory, broker_epoch)
             if error is not None:
                 errors.append(error)
         self._release()
@@ -163,7 +171,9 @@ class LogManager:
         if errors:
             raise errors[0]
 
-    def _close(self, directory: LogDirectory, broker_epoch: int) -> Exception | None:
+    def _close(
+        self, directory: LogDirectory, broker_epoch: int
+    ) -> Generator[None, None, Exception | None]:
         """Close all logs of a directory in order, even after errors; return the first error."""
         failure: Exception | None = directory.failure
         logs = [self._logs[key] for key in sorted(directory.partitions) if key in self._logs]
@@ -176,6 +186,7 @@ class LogManager:
                 if isinstance(error, OSError) and is_broken(error):
                     directory.files.fail(error)
             log.release()
+            yield
         try:
             if directory.failure is None:
                 directory.prepare_checkpoints()()

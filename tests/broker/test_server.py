@@ -23,6 +23,7 @@ from tidelog_protocol.messages.cluster import (
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
 from tidelog_protocol.records import Record, build_batch
+from tidelog_storage.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -89,6 +90,49 @@ def test_what_is_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
             await server.stop()
             assert (tmp_path / ".kafka_cleanshutdown").exists()
         assert len(cluster_ids) == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_the_loop_has_a_turn_between_the_logs_that_a_stop_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    async def test() -> None:
+        server = make_server(tmp_path)
+        await server.start()
+        async with await WireClient.connect(server.bootstrap_servers) as client:
+            for number in range(5):
+                await create_topic(client, f"t{number}")
+                await produce(client, f"t{number}", b"value")
+        monotonic, late_s, turns, closed_at = server.runtime.clock.monotonic, 0, 0, []
+        close = Log.close
+
+        def slow_close(log: Log) -> None:
+            nonlocal late_s
+            close(log)
+            if log.topic_partition.topic in server.metadata.image.topics:  # not the metadata's
+                closed_at.append(turns)
+                late_s += 1
+
+        async def other_work() -> None:
+            nonlocal turns
+            while not stopping.done():
+                await asyncio.sleep(0)
+                turns += 1
+                if is_cancelled and len(closed_at) == 3:
+                    stopping.cancel()
+
+        monkeypatch.setattr(server.runtime.clock, "monotonic", lambda: monotonic() + late_s)
+        monkeypatch.setattr(Log, "close", slow_close)
+        stopping = asyncio.ensure_future(server.stop())
+        await other_work()
+        assert len(set(closed_at)) == len(closed_at) >= 3, "a turn after each log"
+        assert stopping.cancelled() == is_cancelled
+        assert (tmp_path / ".kafka_cleanshutdown").exists() != is_cancelled
+        again = make_server(tmp_path)
+        await again.start()
+        await again.stop()
 
     run(test)
 
