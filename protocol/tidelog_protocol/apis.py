@@ -83,6 +83,11 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
@@ -233,6 +238,11 @@ _APIS = (
     Api(ApiKey.SHARE_GROUP_DESCRIBE, (1, 1), 0, "share_groups"),
     Api(ApiKey.SHARE_FETCH, (1, 2), 0, "share_consumers"),
     Api(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), 0, "share_consumers"),
+    Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, (0, 0), 0, "share_state"),
+    Api(ApiKey.READ_SHARE_GROUP_STATE, (0, 0), 0, "share_state"),
+    Api(ApiKey.WRITE_SHARE_GROUP_STATE, (0, 1), 0, "share_state"),
+    Api(ApiKey.DELETE_SHARE_GROUP_STATE, (0, 0), 0, "share_state"),
+    Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1), 0, "share_state"),
     Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), 0, "share_group_offsets"),
     Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), 0, "share_group_offsets"),
     Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, (0, 0), 0, "share_group_offsets"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +40,20 @@ CASES = {
         [(100, 110, 2, 2), (111, 115, 0, 1)],
     ),
 }
+
+
+VECTORS = Path(__file__).parent / "vectors" / "kafka-4.3.1-share-batches.jsonl"
+
+
+def test_batches_are_merged_as_kafkas_class_merges_them() -> None:
+    """Cases that PersisterStateBatchCombiner of Kafka 4.3.1 was given, with its results."""
+    cases = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+    assert len(cases) == 100
+    for case in cases:
+        current, changes, merged = (
+            [StateBatch(*each) for each in case[key]] for key in ("current", "changes", "merged")
+        )
+        assert merge(current, changes, case["start_offset"]) == tuple(merged), case
 
 
 @pytest.mark.parametrize("case", CASES)

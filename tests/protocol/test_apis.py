@@ -76,6 +76,11 @@ ShareGroupHeartbeat 76 1 1 0
 ShareGroupDescribe 77 1 1 0
 ShareFetch 78 1 2 0
 ShareAcknowledge 79 1 2 0
+InitializeShareGroupState 83 0 0 0
+ReadShareGroupState 84 0 0 0
+WriteShareGroupState 85 0 1 0
+DeleteShareGroupState 86 0 0 0
+ReadShareGroupStateSummary 87 0 1 0
 DescribeShareGroupOffsets 90 0 1 0
 AlterShareGroupOffsets 91 0 0 0
 DeleteShareGroupOffsets 92 0 0 0

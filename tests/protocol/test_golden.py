@@ -5,6 +5,7 @@
   brokers and of their quorum, and versions younger than kio.
 - `kafka-4.3.1-consumer-records.jsonl`: likewise by 4.3.1's jars: the records of KIP-848 groups.
 - `kafka-4.3.1-share-group-records.jsonl`: likewise: the records of share groups.
+- `kafka-4.3.1-share-state-records.jsonl`: likewise: the records of `__share_group_state`.
 - `kafka-4.3.1-frames.jsonl`: frames between Kafka 4.3.1 and its own clients and tools.
 - `kafka-4.3.1-records.jsonl`: records out of a Kafka 4.3.1 node's internal topics.
 """
@@ -39,6 +40,7 @@ from tidelog_protocol.messages import (
     quorum,
     quorum_records,
     share_group_records,
+    share_state_records,
 )
 from tidelog_protocol.messages.coordinator_records import OffsetCommitKey, OffsetCommitValue
 from tidelog_protocol.messages.metadata_records import (
@@ -65,6 +67,7 @@ def table(name: str) -> Any:
         coordinator_records,
         consumer_records,
         share_group_records,
+        share_state_records,
         quorum_records,
         cluster,
         cluster_admin,
@@ -83,6 +86,7 @@ CLASSES = [
         lines("kafka-4.4.0.jsonl")
         + lines("kafka-4.3.1-consumer-records.jsonl")
         + lines("kafka-4.3.1-share-group-records.jsonl")
+        + lines("kafka-4.3.1-share-state-records.jsonl")
     )
 ]
 
@@ -101,8 +105,8 @@ def test_values_are_written_as_kafkas_classes_write_them(vector: dict[str, Any])
 
 def test_the_classes_cover_all_versions_of_whole_families() -> None:
     seen = {(each.values[0]["table"], each.values[0]["version"]) for each in CLASSES}
-    pairs = [*consumer_records.TABLES.values(), *share_group_records.TABLES.values()]
-    tables = [table for pair in pairs for table in pair]
+    families = (consumer_records, share_group_records, share_state_records)
+    tables = [table for each in families for pair in each.TABLES.values() for table in pair]
     tables += [*RECORDS.values(), *quorum_records.CONTROL_RECORDS.values()]
     tables += [
         getattr(module, name)

@@ -9,6 +9,8 @@
     share_groups         ShareGroupHeartbeat, ShareGroupDescribe (KIP-932)
     share_group_offsets  Describe-, Alter- and DeleteShareGroupOffsets
     share_consumers      ShareFetch, ShareAcknowledge (KIP-932)
+    share_state          Initialize-, Read-, Write- and DeleteShareGroupState,
+                         ReadShareGroupStateSummary
     txns                 InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
                          WriteTxnMarkers, TxnOffsetCommit
     txn_admin            DescribeTransactions, ListTransactions, DescribeProducers
@@ -24,6 +26,7 @@
     coordinator_records  keys and values of `__consumer_offsets` and `__transaction_state`
     consumer_records     keys and values of KIP-848 consumer groups in `__consumer_offsets`
     share_group_records  keys and values of share groups in `__consumer_offsets`
+    share_state_records  keys and values of `__share_group_state`
 
 Read a request or response from its table's top: its purpose, what each version added, then one line
 per field in wire order. Structures are nested where they are used and also reachable right under
