@@ -114,7 +114,7 @@ func TestNoShipmentIsLostWhileRequestsFail(t *testing.T) {
 	client := start(t)
 	fault := Call[struct{ ID, Hits int }](t, cluster, "faults/add", args{
 		"match":   args{"api": "Produce", "topic": "shipments"},
-		"effect":  args{"kind": "drop_after"},
+		"effect":  args{"kind": "drop_connection", "after_work": true},
 		"trigger": args{"times": 1},
 	})
 	order(t, client, "tea")

@@ -47,7 +47,7 @@ test("a mail for each sign-up", async () => {
 
 test("one mail when the broker writes it and the answer is lost", async () => {
   const match = { api: "Produce", topic: "mails" };
-  const fault = await broker.fault(match, { kind: "drop_after" }, { times: 1 });
+  const fault = await broker.fault(match, { kind: "drop_connection", after_work: true }, { times: 1 });
   await signUp(ADA);
   await broker.call("faults/wait", { id: fault.id });
   assert.deepEqual(await written(1), [TO_ADA]);

@@ -14,6 +14,7 @@ def blocking() -> int:
         fault = cluster.faults.on("Produce", topic="orders").once().error("NOT_ENOUGH_REPLICAS")
         was_enabled: bool = fault.disable().is_enabled
         cluster.network.cut(1, 2)
+        held: int = cluster.network.wait(1, 2)
         cluster.network.heal()
         cluster.devices.slow_disk(1, 0.01, "writes")
         cluster.devices.heal()
@@ -22,7 +23,7 @@ def blocking() -> int:
         leader: int = state.partition("orders").leader
         cluster.brokers[leader - 1].stop()
         cluster.reset()
-        return int(was_enabled) + len(cluster.state().topics)
+        return int(was_enabled) + int(held < 1) + len(cluster.state().topics)
 
 
 async def awaited() -> int:
@@ -33,6 +34,7 @@ async def awaited() -> int:
         fault = await faults.error("NOT_ENOUGH_REPLICAS")
         was_enabled: bool = (await fault.disable()).is_enabled
         await cluster.network.cut(1, 2)
+        held: int = await cluster.network.wait(1, 2)
         await cluster.network.heal()
         await cluster.devices.slow_disk(1, 0.01, "writes")
         await cluster.devices.heal()
@@ -41,7 +43,7 @@ async def awaited() -> int:
         leader: int = state.partition("orders").leader
         await cluster.brokers[leader - 1].stop()
         await cluster.reset()
-        return int(was_enabled) + len((await cluster.state()).topics)
+        return int(was_enabled) + int(held < 1) + len((await cluster.state()).topics)
 
 
 if __name__ == "__main__":

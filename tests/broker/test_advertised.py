@@ -78,7 +78,7 @@ def test_brokers_that_clients_reach_elsewhere_replicate(isolated: bool) -> None:
             ]
             await cluster.add_broker()
             asked = {"advertised_listeners": "PLAINTEXT://elsewhere:7"}
-            await cluster.ask("brokers.add", asked)
+            await cluster.ask("cluster.add_broker", asked)
             servers = "localhost:1,localhost:2,localhost:3,elsewhere:7"
             assert cluster.bootstrap_servers == servers
             await cluster.create_topic("t", replication_factor=4)

@@ -118,7 +118,10 @@ def test_logs_forget_a_producer_id_but_not_one_in_a_transaction() -> None:
                 (known,) = (await cluster.state()).partition("t").log().producers
                 assert await cluster.topics.expire_producer(known.producer_id) == 1
                 assert (await cluster.state()).partition("t").log().producers == ()
-                assert await cluster.topics.expire_producer(known.producer_id, "t", 0) == 0
+                for asked in ((known.producer_id, "t", 0), (known.producer_id,)):
+                    with pytest.raises(ControlError, match="no log knows producer id") as raised:
+                        await cluster.topics.expire_producer(*asked)
+                    assert (raised.value.field, raised.value.status) == ("producer_id", 404)
                 assert (await producer.send_and_wait("t", b"2")).offset == 1
             async with AIOKafkaProducer(
                 bootstrap_servers=servers, transactional_id="x"

@@ -334,7 +334,7 @@ def test_the_same_errors_as_in_python(serve: Serve) -> None:
     for call, args in (
         ("brokers.stop", {"broker": 9}),
         ("brokers.stop", {}),
-        ("brokers.add", {}),
+        ("cluster.add_broker", {}),
         ("topics.delete", {"name": "none"}),
         ("topics.delete", {"name": 1}),
         ("nothing.such", {}),

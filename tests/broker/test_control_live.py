@@ -19,7 +19,9 @@ from tidelog.control.broker_clock import ClockState
 from tidelog.control.brokers import Brokers, BrokerState
 from tidelog.control.clock import Clocks
 from tidelog.control.errors import ControlError
+from tidelog.control.faults.devices import Devices
 from tidelog.control.faults.group import Rules
+from tidelog.control.faults.link_values import Links
 from tidelog.control.http import Address, HttpDoor
 from tidelog.control.last_requests import LastRequests
 from tidelog.control.live import LISTENERS_MAX, Live
@@ -52,6 +54,8 @@ class Cluster:
             "clock.describe": Clocks(1.0, {1: ClockState(self.wall_ms, 0, 0, 1.0)}),
             "cluster.state": ClusterState(1, (), (), self.groups, ()),
             "faults.list": Rules(),
+            "network.list": Links(),
+            "devices.list": Devices(),
             "logs.requests": LastRequests(()),
         }[call]
 
@@ -109,7 +113,7 @@ def test_the_cluster_is_read_only_while_something_listens() -> None:
         one, two = seen.events(), seen.events()
         await event(one)
         await event(two)
-        calls = 5
+        calls = 7
         assert cluster.asked % calls == 0, "one look is for all listeners"
         await one.aclose()
         assert not seen.is_full
@@ -135,6 +139,10 @@ def test_the_values_are_those_of_the_state() -> None:
         async with tidelog.Cluster(brokers=2) as cluster:
             await cluster.create_topic("t", partitions=2)
             await cluster.faults.on("Produce").times(1).error("NOT_LEADER_OR_FOLLOWER")
+            await cluster.network.slow(2, 1, 0.01)
+            await cluster.network.cut(2, "clients", holds="sent")
+            await cluster.devices.slow_disk(2, 0.01)
+            await cluster.devices.fail_disk(2, "reads", topic="t")
             events = Live(cluster.ask).events()
             shown = await event(events)
             await events.aclose()
@@ -145,6 +153,10 @@ def test_the_values_are_those_of_the_state() -> None:
             assert shown["topic/t"] == {"name": "t", "config": {}, "partitions": 2}
             assert shown["cluster"]["controller"] == state.controller
             assert shown["fault/1"]["effect"]["kind"] == "error"
+            assert [link["seconds"] for link in shown["link/1/2"]] == [0.01]
+            assert [link["holds"] for link in shown["link/2/clients"]] == ["sent"]
+            kinds = [each["kind"] for each in shown["device/2/disk"]]
+            assert kinds == ["slow", "fails"]
             for broker in cluster.brokers:
                 one = shown[f"broker/{broker.node_id}"]
                 assert one["address"] == broker.bootstrap_server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -98,6 +99,7 @@ def test_the_page_shows_the_state_and_its_buttons_change_it(
         kill_and_start(page, control)
         advance(page, control)
         switch_a_fault(page, control)
+        heal_links_and_devices(page, control, servers)
         assert_every_control_has_a_name(page)
 
 
@@ -169,11 +171,36 @@ def switch_a_fault(page: Page, control: HttpControl) -> None:
     for is_enabled in (False, True):
         switch.click()
         page.locator(f"[role=switch][aria-checked={str(is_enabled).lower()}]").wait_for()
-        (rule,) = control.ask("faults.list", {}).rules
+        (rule,) = control.faults.list()
         assert rule.is_enabled is is_enabled
     page.get_by_role("button", name="Remove fault 1").click()
     switch.wait_for(state="detached")
-    assert control.ask("faults.list", {}).rules == ()
+    assert control.faults.list() == ()
+
+
+def heal_links_and_devices(page: Page, control: HttpControl, servers: str) -> None:
+    control.devices.slow_disk(3, 0.001)
+    produce(servers, "orders", [b"slow"])
+    control.network.slow(2, 1, 0.01)
+    control.network.cut(2, 3, holds="sent")
+    control.network.slow(3, 2, 0.01)
+    rows = page.locator("[data-healed]")
+    rows.nth(2).wait_for()
+    assert [row.locator("li").all_inner_texts() for row in rows.all()] == [
+        ["broker 2 and broker 1: slow, 0.01 seconds"],
+        [
+            "broker 2 and broker 3: cut, what broker 2 sends waits",
+            "broker 3 and broker 2: slow, 0.01 seconds",
+        ],
+        ["disk of broker 3: slow, all, 0.001 seconds"],
+    ]
+    for row in rows.all():
+        row.locator(".hits", has_text=re.compile("^[1-9]")).wait_for()
+    for name, left in (("disk of broker 3", 3), ("link 1 to 2", 2), ("link 2 to 3", 0)):
+        page.get_by_role("button", name=f"Heal {name}").click()
+        page.get_by_text(f"Healed {name}").wait_for()
+        assert len(control.network.list()) + len(control.devices.list()) == left
+    rows.first.wait_for(state="detached")
 
 
 def assert_every_control_has_a_name(page: Page) -> None:

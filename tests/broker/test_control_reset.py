@@ -39,7 +39,7 @@ def test_topics_groups_transactions_and_faults_are_gone(brokers: int) -> None:
 
             state = await cluster.state()
             assert (state.topics, state.groups, state.transactions) == ((), (), ())
-            assert await cluster.faults.rules() == ()
+            assert await cluster.faults.list() == ()
             own = await cluster.state(internal=True)
             for topic in own.topics:
                 for partition in topic.partitions:

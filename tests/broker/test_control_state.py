@@ -147,6 +147,13 @@ def test_a_wait_that_fails_shows_the_last_state() -> None:
                 await cluster.wait_for(lambda state: state.topic("none"), timeout_s=0)
             with pytest.raises(ControlError, match="timeout_s: must not be negative"):
                 await cluster.wait_for(lambda _: True, timeout_s=-1)
+            with pytest.raises(ControlError, match="topics: there is no topic 'none'") as raised:
+                await cluster.state(topics=["t", "none"])
+            assert (raised.value.field, raised.value.status) == ("topics", 404)
+            state = await cluster.state(topics=["t", "none"], missing_ok=True)
+            assert [topic.name for topic in state.topics] == ["t"]
+            with pytest.raises(ControlError, match="there is no topic none"):
+                await cluster.wait_for(lambda s: s.topic("none"), topics=["none"], timeout_s=0)
 
     run(test)
 

@@ -55,18 +55,18 @@ def test_a_slow_disk_slows_what_is_written_and_a_trigger_counts() -> None:
             )
             async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
                 await producer.send_and_wait("other", b"fast")
-                (before,) = await cluster.devices.faults()
+                (before,) = await cluster.devices.list()
                 assert before.hits == 0
                 started = time.monotonic()
                 await producer.send_and_wait("t", b"slow")
                 assert time.monotonic() - started >= 0.2
                 await producer.send_and_wait("t", b"fast")
-            (after,) = await cluster.devices.faults()
+            (after,) = await cluster.devices.list()
             assert after.hits == 1
             await cluster.devices.heal(device="store")
-            assert len(await cluster.devices.faults()) == 1
+            assert len(await cluster.devices.list()) == 1
             await cluster.devices.heal()
-            assert await cluster.devices.faults() == ()
+            assert await cluster.devices.list() == ()
 
     run(test)
 
@@ -107,7 +107,7 @@ def test_a_failing_store_is_tried_again_until_it_works() -> None:
             await cluster.devices.fail_store(node_id, "copies", trigger=Trigger(times=1))
             await cluster.devices.throttle_store(node_id, 1000)
             await cluster.tier.copy("t")
-            hits = [each.hits for each in await cluster.devices.faults()]
+            hits = [each.hits for each in await cluster.devices.list()]
             assert hits[0] == 1
             assert hits[1] >= 1
             copies = (await cluster.state()).partition("t").remote  # the one that failed as well
@@ -118,7 +118,7 @@ def test_a_failing_store_is_tried_again_until_it_works() -> None:
             await cluster.devices.fail_store(node_id, "fetches", trigger=Trigger(times=1))
             await cluster.devices.slow_store(node_id, 0.05, "fetches")
             assert await values(cluster, 2) == [b"a", b"b"]
-            hits = [each.hits for each in await cluster.devices.faults()]
+            hits = [each.hits for each in await cluster.devices.list()]
             assert min(hits) >= 1, hits
             await cluster.devices.heal(node_id)
             assert "fetch_segment" not in vars(storage_of(cluster))
@@ -198,24 +198,22 @@ def test_faults_that_cannot_be_are_refused() -> None:
     async def test() -> None:
         async with tidelog.Cluster() as cluster:
             node_id = cluster.brokers[0].node_id
-            disk = {"broker": node_id, "device": "disk"}
-            store = {"broker": node_id, "device": "store"}
-            for args, field in (
-                ({**disk, "broker": 9, "kind": "full"}, "broker"),
-                ({**disk, "device": "tape", "kind": "full"}, "device"),
-                ({**disk, "kind": "throttled"}, "kind"),
-                ({**store, "kind": "full"}, "kind"),
-                ({**store, "kind": "fails"}, "device"),  # it has no remote tier
-                ({**disk, "kind": "fails", "operations": "copies"}, "operations"),
-                ({**disk, "kind": "slow"}, "seconds"),
-                ({**disk, "kind": "slow", "seconds": -1}, "seconds"),
-                ({**store, "kind": "throttled"}, "bytes_per_second"),
-                ({**disk, "kind": "full", "trigger": {"times": 0}}, "trigger.times"),
-                ({**disk, "kind": "full", "topic": "nope"}, "topic"),
+            own = {"broker": node_id}
+            for call, args, field in (
+                ("fill_disk", {"broker": 9}, "broker"),
+                ("throttle_disk", own, "call"),
+                ("fail_store", own, "device"),  # it has no remote tier
+                ("fail_disk", {**own, "operations": "copies"}, "operations"),
+                ("slow_disk", own, "seconds"),
+                ("slow_disk", {**own, "seconds": 0}, "seconds"),
+                ("slow_disk", {**own, "seconds": -1}, "seconds"),
+                ("throttle_store", {**own, "bytes_per_second": 0}, "bytes_per_second"),
+                ("fill_disk", {**own, "trigger": {"times": 0}}, "trigger.times"),
+                ("fill_disk", {**own, "topic": "nope"}, "topic"),
             ):
                 with pytest.raises(ControlError) as raised:
-                    await cluster.ask("devices.add", args)
+                    await cluster.ask(f"devices.{call}", args)
                 assert raised.value.field == field, args
-            assert await cluster.devices.faults() == ()
+            assert await cluster.devices.list() == ()
 
     run(test)

@@ -12,9 +12,12 @@ from confluent_kafka import Producer
 
 import tidelog
 from support.clusters import FAST
+from support.http_door import LOOPBACK
 from support.wire_client import WireClient
 from tidelog.control.errors import ControlError
 from tidelog.control.faults.gates import OPEN, Gate, GatedNetwork, Passage
+from tidelog.control.http import HttpDoor
+from tidelog.control.http_client import HttpControl
 from tidelog_protocol.messages.cluster import MetadataRequest
 
 if TYPE_CHECKING:
@@ -45,8 +48,20 @@ class Wire:
     def is_closing(self) -> bool:
         return self.closing
 
+    def get_protocol(self) -> Requests:
+        return Requests()
+
     def extra(self) -> str:
         return "extra"
+
+
+class Requests:
+    """A protocol with two requests under way."""
+
+    awaited = 2
+
+    def go_through(self, gate: Callable[[Any], Any]) -> None:
+        raise AssertionError("it has its gate")
 
 
 def test_a_gate_holds_delays_and_lets_go_in_order() -> None:
@@ -79,6 +94,24 @@ def test_a_gate_holds_delays_and_lets_go_in_order() -> None:
     asyncio.run(test())
 
 
+def test_a_gate_counts_the_requests_that_it_holds_or_slows() -> None:
+    async def test() -> None:
+        held: list[int] = []
+        gate = Gate(Wire(), held.append)
+        gate.write(b"a")
+        gate.set(Passage(sends=False))
+        assert held == [], "answers to what is under way arrive"
+        gate.write(b"b")
+        gate.set(Passage(sends=False, receives=False))
+        gate.set(Passage(receives=False, delay_s=0.01))
+        gate.writelines([b"c", b"d"])
+        gate.set(OPEN)
+        gate.write(b"e")
+        assert held == [1, 2, 1]
+
+    asyncio.run(test())
+
+
 def test_a_new_connection_waits_until_both_ways_are_open() -> None:
     class Net:
         async def connect(self, host: str, port: int, factory: Callable[[], Any]) -> Any:
@@ -86,11 +119,19 @@ def test_a_new_connection_waits_until_both_ways_are_open() -> None:
 
     async def test() -> None:
         passages = {1: Passage(sends=False)}
-        network = GatedNetwork(Net(), lambda host, port: passages.get(port, OPEN))  # type: ignore[arg-type]
+        held: list[Any] = []
+        network = GatedNetwork(
+            Net(),  # type: ignore[arg-type]
+            lambda host, port: passages.get(port, OPEN),
+            lambda *waits: held.append(waits),
+        )
         await network.connect("h", 2, asyncio.Protocol)
         connecting = asyncio.ensure_future(network.connect("h", 1, asyncio.Protocol))
         await asyncio.sleep(0)
         assert not connecting.done()
+        network.change()
+        await asyncio.sleep(0)
+        assert held == [("h", 1, 1)], "it waits once"
         passages.clear()
         network.change()
         await asyncio.wait_for(connecting, 10)
@@ -144,12 +185,50 @@ def test_a_slow_link_slows_what_needs_it() -> None:
             ) as producer:
                 await producer.send_and_wait("t", b"fast")
                 await cluster.network.slow(1, 2, 0.2)
-                (link,) = await cluster.network.links()
+                (link,) = await cluster.network.list()
                 assert (link.ends, link.seconds) == ({1, 2}, 0.2)
                 started = time.monotonic()
                 for _ in range(2):  # the follower's next fetch may be on its way already
                     await producer.send_and_wait("t", b"slow")
                 assert time.monotonic() - started >= 0.2
+                assert await cluster.network.wait(2, 1, 2) >= 2
+                await cluster.network.heal(2, 1)
+                assert await cluster.network.list() == ()
+
+    asyncio.run(test())
+
+
+def test_every_door_counts_what_a_link_holds_and_waits_for_it() -> None:
+    """Of isolated brokers, too; `examples/typed` has the blocking door."""
+
+    def over_http(url: str) -> None:
+        network = HttpControl(url).network
+        assert network.wait(2, 1) >= 1
+        assert network.wait(1, "clients") == 1
+        cut, slow, clients = network.list()
+        assert (cut.holds, slow.seconds, clients.other) == ("both", 0.01, "clients")
+        assert cut.hits >= slow.hits, "what was under way waits for a link that is cut"
+        assert clients.hits == 1
+
+    async def test() -> None:
+        async with tidelog.Cluster(FAST, brokers=2, isolated=True) as cluster:
+            await cluster.network.cut(1, 2)
+            await cluster.network.cut(1, 2)
+            async with await WireClient.connect(cluster.brokers[0].bootstrap_server) as client:
+                await cluster.network.slow(1, 2, 0.01)
+                await cluster.network.cut(1, "clients")
+                with pytest.raises(ControlError, match="clients has 0 of 1 hits after 0 s"):
+                    await cluster.network.wait(1, "clients", seconds=0)
+                asked = asyncio.ensure_future(client.ask(MetadataRequest(topics=[]), 12))
+                door = HttpDoor(LOOPBACK, cluster.ask)
+                await door.start()
+                await asyncio.to_thread(over_http, door.url)
+                await door.stop()
+                await cluster.network.heal()
+                assert (await asyncio.wait_for(asked, 20)).brokers
+                with pytest.raises(ControlError, match="has no fault: add one first") as raised:
+                    await cluster.network.wait(1, 2)
+                assert (raised.value.field, raised.value.status) == ("other", 409)
 
     asyncio.run(test())
 
@@ -277,19 +356,24 @@ def state_of(pid: int) -> str:
 def test_links_that_cannot_be_are_refused() -> None:
     async def test() -> None:
         async with tidelog.Cluster(brokers=2) as cluster:
-            for args, field in (
-                ({"broker": 7, "other": 1}, "broker"),
-                ({"broker": 1, "other": 7}, "other"),
-                ({"broker": 1, "other": 1}, "other"),
-                ({"broker": 1, "other": "client"}, "other"),
-                ({"broker": 1, "other": 2, "holds": "nothing"}, "holds"),
-                ({"broker": 1, "other": 2, "holds": "all"}, "holds"),
-                ({"broker": 1, "other": 2, "seconds": -1}, "seconds"),
-                ({"broker": 1, "other": "clients", "seconds": 1}, "seconds"),
+            for call, args, field in (
+                ("cut", {"broker": 7, "other": 1}, "broker"),
+                ("cut", {"broker": 1, "other": 7}, "other"),
+                ("cut", {"broker": 1, "other": 1}, "other"),
+                ("cut", {"broker": 1, "other": "client"}, "other"),
+                ("cut", {"broker": 1, "other": 2, "holds": "nothing"}, "holds"),
+                ("cut", {"broker": 1, "other": 2, "holds": "all"}, "holds"),
+                ("cut", {"broker": 1, "other": 2, "seconds": 1}, "seconds"),
+                ("slow", {"broker": 1, "other": 2, "seconds": -1}, "seconds"),
+                ("slow", {"broker": 1, "other": 2, "seconds": 0}, "seconds"),
+                ("slow", {"broker": 1, "other": 2}, "seconds"),
+                ("slow", {"broker": 1, "other": "clients", "seconds": 1}, "other"),
+                ("wait", {"broker": 1, "other": 3}, "other"),
+                ("wait", {"broker": 1, "other": 2}, "other"),
             ):
                 with pytest.raises(ControlError) as raised:
-                    await cluster.ask("network.cut", args)
+                    await cluster.ask(f"network.{call}", args)
                 assert raised.value.field == field
-            assert await cluster.network.links() == ()
+            assert await cluster.network.list() == ()
 
     asyncio.run(test())

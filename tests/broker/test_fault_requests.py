@@ -81,7 +81,7 @@ def test_an_error_that_is_not_retriable_reaches_the_caller_and_nothing_is_writte
         await fault.remove()
         await producer.send_and_wait("t", b"b", partition=1)
         assert await records_of(cluster, 1, partition=1) == [b"b"]
-        assert await faults.rules() == ()
+        assert await faults.list() == ()
 
     with_producer(test)
 
@@ -235,7 +235,7 @@ def test_a_client_recovers_from_a_stale_leader_and_from_records_cut_short() -> N
             await late.send_and_wait("t", b"c" * 20, partition=0)
         cut = await cluster.faults.on("Fetch", topic="t").once().cut_short(100)  # one whole batch
         assert await records_of(cluster, 3) == [each * 20 for each in (b"a", b"b", b"c")]
-        assert [rule.hits for rule in await cluster.faults.rules()] == [2, 1]
+        assert [rule.hits for rule in await cluster.faults.list()] == [2, 1]
         assert cut.rule.calls == 0, "as of when it was added"
 
     with_producer(test, brokers=2)
@@ -277,7 +277,7 @@ def test_a_disabled_fault_matches_nothing_and_goes_on_from_its_counts() -> None:
             await producer.send_and_wait("t", b"refused", partition=0)
         await producer.send_and_wait("t", b"b", partition=0)
         assert await records_of(cluster, 2) == [b"a", b"b"]
-        (rule,) = await cluster.faults.rules()
+        (rule,) = await cluster.faults.list()
         assert (rule.calls, rule.hits) == (3, 2)
         await fault.remove()
         with pytest.raises(ControlError, match="there is no fault") as raised:
@@ -303,7 +303,7 @@ def test_a_refused_rule_changes_nothing() -> None:
             await faults.on("Metadata").stale_leader()
         with pytest.raises(ControlError, match="there is no fault 5"):
             await cluster.ask("faults.remove", {"id": 5})
-        assert await faults.rules() == ()
+        assert await faults.list() == ()
         fault = await faults.on("Produce").once().swallow_answer()
         with pytest.raises(ControlError, match="has 0 of 1 hits after 0 s; 0 requests matched"):
             await fault.wait(seconds=0)
@@ -384,6 +384,6 @@ def test_librdkafka_through_the_blocking_door() -> None:
         assert message is not None
         assert message.value() == b"taken"
         consumer.close()
-        assert [rule.hits for rule in cluster.faults.rules()] == [1, 1, 2]
+        assert [rule.hits for rule in cluster.faults.list()] == [1, 1, 2]
         cluster.faults.clear()
-        assert cluster.faults.rules() == ()
+        assert cluster.faults.list() == ()

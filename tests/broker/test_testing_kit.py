@@ -96,7 +96,7 @@ def test_marker_and_fixtures(pytester: pytest.Pytester) -> None:
 
         def test_no_fault(tidelog_cluster, tidelog_bootstrap, tidelog_topic):
             assert len(tidelog_cluster.brokers) == 1
-            assert tidelog_cluster.faults.rules() == ()
+            assert tidelog_cluster.faults.list() == ()
             assert tidelog_cluster.clock.describe().brokers[1].ahead_ms == 0
             produce(tidelog_bootstrap, tidelog_topic, [b"1"])
             assert_records(tidelog_bootstrap, tidelog_topic, [b"1"])

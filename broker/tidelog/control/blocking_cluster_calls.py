@@ -128,14 +128,16 @@ class ClusterCalls(ABC):
         *,
         topics: Sequence[str] | None = None,
         internal: bool = False,
+        missing_ok: bool = False,
     ) -> ClusterState:
         """Return the state of topics, groups, transactions and running brokers.
 
-        `topics` limits it to topics of these names. Kafka's own topics are left out unless they are
-        named or `internal` is True.
+        `topics` limits it to topics of these names; ControlError if one does not exist, unless
+        `missing_ok` is True. Kafka's own topics are left out unless they are named or `internal` is
+        True.
         """
         names = None if topics is None else list(topics)
-        asked = {"topics": names, "internal": internal}
+        asked = {"topics": names, "internal": internal, "missing_ok": missing_ok}
         state: ClusterState = self.ask("cluster.state", asked)
         return state
 
@@ -149,7 +151,8 @@ class ClusterCalls(ABC):
     ) -> ClusterState:
         """Read the state again and again until `is_so` returns something true; return that state.
 
-        A LookupError of `is_so`, as for a topic that is not there yet, counts as not yet.
+        A LookupError of `is_so`, as for a topic that is not there yet, counts as not yet; `topics`
+        may name such topics.
         ControlError after the limit of time; it shows the last state.
         """
         from time import sleep
@@ -158,7 +161,7 @@ class ClusterCalls(ABC):
 
         deadline = Deadline(timeout_s)
         while True:
-            state = self.state(topics=topics, internal=internal)
+            state = self.state(topics=topics, internal=internal, missing_ok=True)
             pause_s = deadline.pause_s(state, is_so)
             if pause_s is None:
                 return state

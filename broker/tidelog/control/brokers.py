@@ -140,7 +140,7 @@ def _check_majority(control: ClusterControl, node: ControlledNode) -> None:
         raise ControlError(text, field="broker", status=REFUSED)
 
 
-async def _start_all(control: ClusterControl, _: Nothing) -> Brokers:
+async def _start_brokers(control: ClusterControl, _: Nothing) -> Brokers:
     """Start all brokers that are not running, at once, on their data and their ports."""
     async with control.one_at_a_time:
         await control.cluster.start_brokers()
@@ -184,8 +184,8 @@ CALLS = (
     Call("brokers.stop", "cluster", OneBroker, Brokers, _stop),
     Call("brokers.kill", "cluster", OneBroker, Brokers, _kill),
     Call("brokers.start", "cluster", OneBroker, Brokers, _start),
-    Call("brokers.start_all", "cluster", Nothing, Brokers, _start_all),
+    Call("cluster.start_brokers", "cluster", Nothing, Brokers, _start_brokers),
     Call("brokers.freeze", "cluster", OneBroker, Brokers, _freeze),
     Call("brokers.thaw", "cluster", OneBroker, Brokers, _thaw),
-    Call("brokers.add", "cluster", AddBroker, Brokers, _add),
+    Call("cluster.add_broker", "cluster", AddBroker, Brokers, _add),
 )

@@ -78,6 +78,14 @@ class MemberCount:
 
 
 @dataclass(frozen=True)
+class ProducerLogs:
+    """How many logs of a broker know a producer id, and how many that it leads forgot it."""
+
+    known: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Producer:
     """A producer id in the logs of a topic or of one partition; without a topic, of all topics."""
 
@@ -152,10 +160,13 @@ async def _expire_members(control: ClusterControl, args: Members) -> MemberCount
 
 async def _expire_producer(control: ClusterControl, args: Producer) -> LogCount:
     """Let logs forget a producer id, as after `producer.id.expiration.ms`; return how many
-    leaders' logs did."""
+    leaders' logs did. One in an open transaction stays."""
     control.first()
-    answers = await control.ask_all("broker.expire_producer", asdict(args))
-    return LogCount(sum(one.count for one in answers.values()))
+    answers = (await control.ask_all("broker.expire_producer", asdict(args))).values()
+    if not any(one.known for one in answers):
+        text = f"no log knows producer id {args.producer_id}"
+        raise ControlError(text, field="producer_id", status=MISSING)
+    return LogCount(sum(one.count for one in answers))
 
 
 # -- a broker --------------------------------------------------------------------------------------
@@ -194,13 +205,15 @@ def _expire_members_here(control: BrokerControl, args: Members) -> MemberCount:
     return MemberCount(NOT_HERE if isinstance(ended, ErrorCode) else ended)
 
 
-def _expire_producer_here(control: BrokerControl, args: Producer) -> LogCount:
+def _expire_producer_here(control: BrokerControl, args: Producer) -> ProducerLogs:
     """Expire a producer id in the logs of this broker; one in a transaction stays."""
-    count = 0
-    for replica in replicas_of(control, Chosen(args.topic, args.partition)):
-        if replica.log.producers.forget(args.producer_id) and replica.is_leader:
-            count += 1
-    return LogCount(count)
+    known = [
+        replica
+        for replica in replicas_of(control, Chosen(args.topic, args.partition))
+        if args.producer_id in replica.log.producers.producers
+    ]
+    forgot = [each for each in known if each.log.producers.forget(args.producer_id)]
+    return ProducerLogs(len(known), sum(each.is_leader for each in forgot))
 
 
 CALLS = (
@@ -213,5 +226,5 @@ CALLS = (
     Call("broker.resign_controller", "broker", Nothing, Nothing, _resign_here),
     Call("broker.coordination", "broker", Coordinated, Coordination, _coordination_here),
     Call("broker.expire_members", "broker", Members, MemberCount, _expire_members_here),
-    Call("broker.expire_producer", "broker", Producer, LogCount, _expire_producer_here),
+    Call("broker.expire_producer", "broker", Producer, ProducerLogs, _expire_producer_here),
 )

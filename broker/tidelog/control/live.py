@@ -1,9 +1,10 @@
 """The state of a cluster as a stream of changes, for the page: `GET /events`.
 
 What is shown is one flat object: `cluster`, `requests`, `broker/1`, `clock/1`, `topic/orders`,
-`partition/orders/0`, `group/…`, `transaction/…`, `fault/3`. Its values are those of the calls that
-read: `brokers.describe`, `clock.describe`, `cluster.state`, `faults.list`, `logs.requests`. The
-first event has all of it, each later one what changed, with null for what is gone.
+`partition/orders/0`, `group/…`, `transaction/…`, `fault/3`, `link/1/clients`, `device/1/disk`. Its
+values are those of the calls that read: `brokers.describe`, `clock.describe`, `cluster.state`,
+`faults.list`, `network.list`, `devices.list`, `logs.requests`; a link or a device has a list of its
+faults. The first event has all of it, each later one what changed, with null for what is gone.
 
 The cluster is read four times a second at most, once for all listeners, and not without one.
 """
@@ -98,11 +99,13 @@ class Live:
 
     async def _look(self) -> dict[str, Any]:
         """Read everything, as one flat object."""
-        brokers, clocks, state, faults, last = await asyncio.gather(
+        brokers, clocks, state, faults, links, devices, last = await asyncio.gather(
             self._ask("brokers.describe", {}),
             self._ask("clock.describe", {}),
             self._ask("cluster.state", {}),
             self._ask("faults.list", {}),
+            self._ask("network.list", {}),
+            self._ask("devices.list", {}),
             self._ask("logs.requests", {}),
         )
         values: dict[str, Any] = {
@@ -122,6 +125,11 @@ class Live:
             values[f"clock/{node_id}"] = to_json(clock)
         for rule in faults.rules:
             values[f"fault/{rule.id}"] = to_json(rule)
+        for link in links.links:
+            ends = "/".join(sorted(map(str, link.ends)))
+            values.setdefault(f"link/{ends}", []).append(to_json(link))
+        for each in devices.devices:
+            values.setdefault(f"device/{each.broker}/{each.device}", []).append(to_json(each))
         values.update(_coordinated(state))
         for topic in state.topics:
             for number, (key, value) in enumerate(_topic(topic)):

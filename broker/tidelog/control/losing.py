@@ -53,8 +53,8 @@ class Loss:
     """A partition, the first offset to lose, and the follower that shall lead; None: any."""
 
     topic: str
-    partition: int
     offset: int
+    partition: int = 0
     broker: int | None = None
 
 

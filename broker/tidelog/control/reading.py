@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidelog.control.calls import Call
+from tidelog.control.errors import MISSING, ControlError
 from tidelog.control.state import (
     BrokerPart,
     ClusterState,
@@ -28,6 +29,8 @@ async def _read(control: ClusterControl, args: ReadState) -> ClusterState:
     asked = {"topics": args.topics, "internal": args.internal}
     parts: list[BrokerPart] = list((await control.ask_all("broker.state", asked)).values())
     newest = max(parts, key=lambda part: part.metadata_offset, default=None)
+    if newest is not None and not args.missing_ok:
+        _check_named(args, newest)
     hosted: dict[tuple[str, int], list[HostedLog]] = {}
     for part in parts:
         for log in part.logs:
@@ -54,6 +57,14 @@ async def _read(control: ClusterControl, args: ReadState) -> ClusterState:
         groups=tuple(_with_lag(group, ends) for part in parts for group in part.groups),
         transactions=tuple(one for part in parts for one in part.transactions),
     )
+
+
+def _check_named(args: ReadState, part: BrokerPart) -> None:
+    known = {topic.name for topic in part.topics}
+    missing = [name for name in args.topics or () if name not in known]
+    if missing:
+        text = f"there is no topic {', '.join(map(repr, missing))}"
+        raise ControlError(text, field="topics", status=MISSING)
 
 
 def _with_logs(topic: TopicState, hosted: dict[tuple[str, int], list[HostedLog]]) -> TopicState:

@@ -26,7 +26,7 @@ class RunningBrokers(ClusterCalls):
 
         Brokers of which no majority runs can only start together.
         """
-        self.change_brokers("brokers.start_all")
+        self.change_brokers("cluster.start_brokers")
 
     def add_broker(
         self, *, rack: str | None = None, advertised_listeners: str | None = None
@@ -37,7 +37,7 @@ class RunningBrokers(ClusterCalls):
         cluster has one address for all.
         """
         asked = {"rack": rack, "advertised_listeners": advertised_listeners}
-        added = self.change_brokers("brokers.add", **asked).brokers[-1]
+        added = self.change_brokers("cluster.add_broker", **asked).brokers[-1]
         return RunningBroker(self, added.node_id)
 
 

@@ -292,7 +292,9 @@ def _find(found: Iterable[T], what: str) -> T:
 
 @dataclass(frozen=True)
 class ReadState:
-    """What to read: all topics, or some; Kafka's own ones only if named or `internal`."""
+    """What to read: all topics, or some; Kafka's own ones only if named or `internal`. One that
+    does not exist is an error, or left out if `missing_ok`."""
 
     topics: tuple[str, ...] | None = None
     internal: bool = False
+    missing_ok: bool = False

@@ -230,6 +230,11 @@ class _Link(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
+    @property
+    def awaited(self) -> int:
+        """The number of requests that have no answer yet."""
+        return len(self._waiting)
+
     def go_through(self, gate: Callable[[Any], Any]) -> None:
         """Use what `gate` returns in the place of the transport."""
         if self._transport is not None:

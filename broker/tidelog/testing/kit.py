@@ -155,7 +155,7 @@ class Clusters:
                 lines = [f"... {left} lines before", *lines[-LOG_LINES_MAX:]]
             yield f"tidelog {name}: log", "\n".join(lines) or "(nothing in this test)"
             try:
-                state = cluster.state(topics=list(topics) or None)
+                state = cluster.state(topics=list(topics) or None, missing_ok=True)
                 text = summary(own_state(state, topics, ids) if topics else state)
             except TidelogError as error:
                 text = str(error)

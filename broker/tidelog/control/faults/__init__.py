@@ -6,7 +6,7 @@ answers.py   answers with errors, stale leaders, damaged records
 requests.py  applies request faults on one broker
 gates.py     holds and delays what passes the connections of a broker
 link_values.py  link faults as values
-links.py     the calls on links: cut, slow, heal
+links.py     the calls on links: cut, slow, list, wait, heal
 link_faults.py  the faults of one broker's links
 devices.py   the calls on disks and remote stores
 device_faults.py  the faults of one broker's disk and store

@@ -52,7 +52,15 @@ class Faults:
         )
         return On(self._ask, match, Trigger())
 
-    def rules(self) -> tuple[Rule, ...]:
+    def add(
+        self, effect: Effect, match: Match | None = None, trigger: Trigger | None = None
+    ) -> Fault:
+        """Add a fault by its values, as over HTTP; `on` says the same in words."""
+        values = {"effect": effect, "match": match or Match(), "trigger": trigger or Trigger()}
+        args = {name: to_json(value) for name, value in values.items()}
+        return Fault(self._ask, self._ask("faults.add", args))
+
+    def list(self) -> tuple[Rule, ...]:
         """Return all faults with their calls and hits."""
         rules: tuple[Rule, ...] = (self._ask("faults.list", {})).rules
         return rules
@@ -84,13 +92,30 @@ class Network:
 
     def slow(self, broker: int, other: int, seconds: float) -> None:
         """Let each request between two brokers travel for so long."""
-        args = {"broker": broker, "other": other, "holds": "nothing", "seconds": seconds}
-        self._ask("network.cut", args)
+        args = {"broker": broker, "other": other, "seconds": seconds}
+        self._ask("network.slow", args)
 
-    def links(self) -> tuple[Link, ...]:
-        """Return the links that are cut or slow."""
+    def list(self) -> tuple[Link, ...]:
+        """Return the links that are cut or slow, with their hits.
+
+        A hit is a request, or a new connection, that waits for the link, or for an answer over it.
+        """
         links: tuple[Link, ...] = (self._ask("network.list", {})).links
         return links
+
+    def wait(
+        self,
+        broker: int,
+        other: int | Literal["clients"],
+        hits: int = 1,
+        *,
+        seconds: float = 10.0,
+    ) -> int:
+        """Wait until the faults of a link have that many hits, together; return how many.
+        ControlError after `seconds`."""
+        args = {"broker": broker, "other": other, "hits": hits, "seconds": seconds}
+        links: tuple[Link, ...] = (self._ask("network.wait", args)).links
+        return sum(link.hits for link in links)
 
     def heal(
         self, broker: int | None = None, other: int | Literal["clients"] | None = None
@@ -105,15 +130,15 @@ class Devices:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
-    def _add(self, broker: int, trigger: Trigger | None, **fault: Any) -> None:
+    def _add(self, kind: str, broker: int, trigger: Trigger | None, **fault: Any) -> None:
         when = to_json(trigger or Trigger())
-        self._ask("devices.add", {"broker": broker, "trigger": when, **fault})
+        self._ask(f"devices.{kind}", {"broker": broker, "trigger": when, **fault})
 
     def fill_disk(
         self, broker: int, *, topic: str | None = None, trigger: Trigger | None = None
     ) -> None:
         """Let the disk of a broker be full."""
-        self._add(broker, trigger, device="disk", kind="full", topic=topic)
+        self._add("fill_disk", broker, trigger, topic=topic)
 
     def fail_disk(
         self,
@@ -124,8 +149,7 @@ class Devices:
         trigger: Trigger | None = None,
     ) -> None:
         """Let operations of a broker's disk fail with EIO."""
-        fault = {"device": "disk", "kind": "fails", "operations": operations, "topic": topic}
-        self._add(broker, trigger, **fault)
+        self._add("fail_disk", broker, trigger, operations=operations, topic=topic)
 
     def slow_disk(
         self,
@@ -137,8 +161,8 @@ class Devices:
         trigger: Trigger | None = None,
     ) -> None:
         """Let each operation of a broker's disk take longer."""
-        fault = {"device": "disk", "kind": "slow", "operations": operations, "topic": topic}
-        self._add(broker, trigger, seconds=seconds, **fault)
+        fault = {"seconds": seconds, "operations": operations, "topic": topic}
+        self._add("slow_disk", broker, trigger, **fault)
 
     def fail_store(
         self,
@@ -149,8 +173,7 @@ class Devices:
         trigger: Trigger | None = None,
     ) -> None:
         """Let operations of a broker on the remote store fail."""
-        fault = {"device": "store", "kind": "fails", "operations": operations, "topic": topic}
-        self._add(broker, trigger, **fault)
+        self._add("fail_store", broker, trigger, operations=operations, topic=topic)
 
     def slow_store(
         self,
@@ -162,17 +185,22 @@ class Devices:
         trigger: Trigger | None = None,
     ) -> None:
         """Let each operation of a broker on the remote store take longer."""
-        fault = {"device": "store", "kind": "slow", "operations": operations, "topic": topic}
-        self._add(broker, trigger, seconds=seconds, **fault)
+        fault = {"seconds": seconds, "operations": operations, "topic": topic}
+        self._add("slow_store", broker, trigger, **fault)
 
     def throttle_store(
-        self, broker: int, bytes_per_second: int, *, topic: str | None = None
+        self,
+        broker: int,
+        bytes_per_second: int,
+        *,
+        topic: str | None = None,
+        trigger: Trigger | None = None,
     ) -> None:
         """Let a broker's copies to the remote store take so many bytes a second."""
-        fault = {"device": "store", "kind": "throttled", "topic": topic}
-        self._add(broker, None, bytes_per_second=bytes_per_second, **fault)
+        fault = {"bytes_per_second": bytes_per_second, "topic": topic}
+        self._add("throttle_store", broker, trigger, **fault)
 
-    def faults(self) -> tuple[Device, ...]:
+    def list(self) -> tuple[Device, ...]:
         """Return all faults of disks and stores, with their hits."""
         devices: tuple[Device, ...] = (self._ask("devices.list", {})).devices
         return devices
@@ -229,17 +257,15 @@ class On:
         return self._when(Trigger(probability=p, seed=seed))
 
     def _add(self, effect: Effect) -> Fault:
-        args = {"match": self._match, "trigger": self._trigger, "effect": effect}
-        rule = self._ask("faults.add", {name: to_json(each) for name, each in args.items()})
-        return Fault(self._ask, rule)
+        return Faults(self._ask).add(effect, self._match, self._trigger)
 
-    def error(self, code: str | int) -> Fault:
+    def error(self, error: str | int) -> Fault:
         """Answer with an error of Kafka, by name or number; the request does no work."""
-        return self._add(Effect("error", error=code))
+        return self._add(Effect("error", error=error))
 
     def delay(self, seconds: float) -> Fault:
         """Let the request wait before its work."""
-        return self._add(Effect("delay_request", seconds=seconds))
+        return self._add(Effect("delay", seconds=seconds))
 
     def delay_answer(self, seconds: float) -> Fault:
         """Let the answer wait after the work."""
@@ -247,11 +273,11 @@ class On:
 
     def drop_connection(self, *, after_work: bool = False) -> Fault:
         """Close the connection before the work, or after it and without an answer."""
-        return self._add(Effect("drop_after" if after_work else "drop_before"))
+        return self._add(Effect("drop_connection", after_work=after_work))
 
     def swallow_answer(self) -> Fault:
         """Do the work and answer nothing; the client times out."""
-        return self._add(Effect("swallow"))
+        return self._add(Effect("swallow_answer"))
 
     def stale_leader(self) -> Fault:
         """Let Metadata name another broker as the leader, of the epoch before."""
@@ -263,11 +289,11 @@ class On:
 
     def corrupt_records(self) -> Fault:
         """Change a byte of the records that are sent (Produce) or answered (Fetch)."""
-        return self._add(Effect("corrupt"))
+        return self._add(Effect("corrupt_records"))
 
     def cut_short(self, size: int | None = None) -> Fault:
         """End the records of a Fetch after `size` bytes; in the middle without it."""
-        return self._add(Effect("cut_short", bytes=size))
+        return self._add(Effect("cut_short", size=size))
 
 
 class Fault:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from tidelog.control.calls import Call, Nothing
 from tidelog.control.errors import REFUSED, ControlError
 from tidelog.control.faults.device_faults import SECONDS_MAX, Device
 from tidelog.control.faults.hits import wait_for_hits
-from tidelog.control.faults.rules import check_trigger
+from tidelog.control.faults.rules import Trigger, check_trigger
 from tidelog.control.values import to_json
 
 if TYPE_CHECKING:
@@ -18,8 +18,69 @@ if TYPE_CHECKING:
 
 __all__ = ["CALLS", "Devices", "Heal", "heal", "install"]
 
-_DISK_OPERATIONS = ("all", "reads", "writes", "syncs")
-_STORE_OPERATIONS = ("all", "copies", "fetches", "deletions")
+DiskOperations = Literal["all", "reads", "writes", "syncs"]
+StoreOperations = Literal["all", "copies", "fetches", "deletions"]
+
+
+@dataclass(frozen=True)
+class FillDisk:
+    """A disk to fill. As in all these faults, `topic` limits it to that topic."""
+
+    broker: int
+    topic: str | None = None
+    trigger: Trigger = field(default_factory=Trigger)
+
+
+@dataclass(frozen=True)
+class FailDisk:
+    """A disk whose operations fail."""
+
+    broker: int
+    operations: DiskOperations = "all"
+    topic: str | None = None
+    trigger: Trigger = field(default_factory=Trigger)
+
+
+@dataclass(frozen=True)
+class SlowDisk:
+    """A disk whose operations take longer."""
+
+    broker: int
+    seconds: float
+    operations: DiskOperations = "all"
+    topic: str | None = None
+    trigger: Trigger = field(default_factory=Trigger)
+
+
+@dataclass(frozen=True)
+class FailStore:
+    """A broker whose operations on the remote store fail."""
+
+    broker: int
+    operations: StoreOperations = "all"
+    topic: str | None = None
+    trigger: Trigger = field(default_factory=Trigger)
+
+
+@dataclass(frozen=True)
+class SlowStore:
+    """A broker whose operations on the remote store take longer."""
+
+    broker: int
+    seconds: float
+    operations: StoreOperations = "all"
+    topic: str | None = None
+    trigger: Trigger = field(default_factory=Trigger)
+
+
+@dataclass(frozen=True)
+class ThrottleStore:
+    """A broker whose copies to the remote store take so many bytes a second."""
+
+    broker: int
+    bytes_per_second: int
+    topic: str | None = None
+    trigger: Trigger = field(default_factory=Trigger)
 
 
 @dataclass(frozen=True)
@@ -78,24 +139,46 @@ def _hits(control: BrokerControl, _: Nothing) -> Devices:
 # -- on the cluster --------------------------------------------------------------------------------
 
 
-async def _add(control: ClusterControl, args: Device) -> Devices:
-    """Let the disk or the remote store of a broker be full, fail, be slow or throttled."""
-    node = control.node(args.broker)
-    _check(args)
+async def _fill_disk(control: ClusterControl, args: FillDisk) -> Devices:
+    """Let the disk of a broker be full."""
+    return await _add(control, Device(device="disk", kind="full", **vars(args)))
+
+
+async def _fail_disk(control: ClusterControl, args: FailDisk) -> Devices:
+    """Let operations of a broker's disk fail with EIO."""
+    return await _add(control, Device(device="disk", kind="fails", **vars(args)))
+
+
+async def _slow_disk(control: ClusterControl, args: SlowDisk) -> Devices:
+    """Let each operation of a broker's disk take longer."""
+    return await _add(control, Device(device="disk", kind="slow", **vars(args)))
+
+
+async def _fail_store(control: ClusterControl, args: FailStore) -> Devices:
+    """Let operations of a broker on the remote store fail."""
+    return await _add(control, Device(device="store", kind="fails", **vars(args)))
+
+
+async def _slow_store(control: ClusterControl, args: SlowStore) -> Devices:
+    """Let each operation of a broker on the remote store take longer."""
+    return await _add(control, Device(device="store", kind="slow", **vars(args)))
+
+
+async def _throttle_store(control: ClusterControl, args: ThrottleStore) -> Devices:
+    """Let a broker's copies to the remote store take so many bytes a second."""
+    return await _add(control, Device(device="store", kind="throttled", **vars(args)))
+
+
+async def _add(control: ClusterControl, device: Device) -> Devices:
+    node = control.node(device.broker)
+    _check(device)
     if node.is_running and not node.is_frozen:
-        await node.ask("broker.check_device", to_json(args))
-    return await _change(control, (*control.devices, replace(args, hits=0)))
+        await node.ask("broker.check_device", to_json(device))
+    return await _change(control, (*control.devices, device))
 
 
 def _check(device: Device) -> None:
     """Refuse a fault that can never apply."""
-    is_disk = device.device == "disk"
-    kinds = ("full", "fails", "slow") if is_disk else ("fails", "slow", "throttled")
-    if device.kind not in kinds:
-        raise ControlError(f"a {device.device} can be {', '.join(kinds)}", field="kind")
-    operations = _DISK_OPERATIONS if is_disk else _STORE_OPERATIONS
-    if device.operations not in operations:
-        raise ControlError(f"a {device.device} has {', '.join(operations)}", field="operations")
     if device.kind == "slow" and not 0 < device.seconds <= SECONDS_MAX:
         text = f"must be above 0 and at most {SECONDS_MAX:g}, not {device.seconds:g}"
         raise ControlError(text, field="seconds")
@@ -107,6 +190,8 @@ def _check(device: Device) -> None:
 
 async def _list(control: ClusterControl, _: Nothing) -> Devices:
     """Return the faults of disks and stores, with their hits."""
+    if not control.devices:
+        return Devices()
     found = await control.ask_all("broker.device_hits", {})
     counted = {replace(each, hits=0): each for part in found.values() for each in part.devices}
     return Devices(tuple(counted.get(device, device) for device in control.devices))
@@ -158,7 +243,12 @@ CALLS = (
     Call("broker.check_device", "broker", Device, Nothing, _check_here),
     Call("broker.set_devices", "broker", Devices, Nothing, _set),
     Call("broker.device_hits", "broker", Nothing, Devices, _hits),
-    Call("devices.add", "cluster", Device, Devices, _add),
+    Call("devices.fill_disk", "cluster", FillDisk, Devices, _fill_disk),
+    Call("devices.fail_disk", "cluster", FailDisk, Devices, _fail_disk),
+    Call("devices.slow_disk", "cluster", SlowDisk, Devices, _slow_disk),
+    Call("devices.fail_store", "cluster", FailStore, Devices, _fail_store),
+    Call("devices.slow_store", "cluster", SlowStore, Devices, _slow_store),
+    Call("devices.throttle_store", "cluster", ThrottleStore, Devices, _throttle_store),
     Call("devices.list", "cluster", Nothing, Devices, _list),
     Call("devices.wait", "cluster", DeviceWait, Devices, _wait),
     Call("devices.heal", "cluster", Heal, Devices, heal),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ OPEN = Passage()
 
 @runtime_checkable
 class Gateable(Protocol):
-    """A protocol whose transport can be replaced."""
+    """A protocol of requests whose transport can be replaced."""
+
+    @property
+    def awaited(self) -> int:
+        """The number of its requests that have no answer yet."""
+        ...
 
     def go_through(self, gate: Callable[[Any], Any]) -> None:
         """Use what `gate` returns in the place of the transport."""
@@ -42,8 +48,11 @@ class Gateable(Protocol):
 class Gate:
     """A transport that may hold what is sent and what is received."""
 
-    def __init__(self, transport: Any) -> None:
+    def __init__(self, transport: Any, held: Callable[[int], None] = lambda count: None) -> None:
+        """`held` is called with the number of requests that begin to wait, for the gate or for
+        answers behind it."""
         self._transport = transport
+        self._held = held
         self._passage = OPEN
         self._waiting: deque[tuple[float, bytes]] = deque()  # when to send, what
         self._timer: asyncio.TimerHandle | None = None
@@ -54,7 +63,10 @@ class Gate:
 
     def set(self, passage: Passage) -> None:
         """Open or close it; what waited goes on if it may."""
+        shuts = self._passage.receives and not passage.receives
         self._passage = passage
+        if shuts and isinstance(protocol := self._transport.get_protocol(), Gateable):
+            self._held(protocol.awaited)
         self._read_or_pause()
         self._send()
 
@@ -81,6 +93,7 @@ class Gate:
         if self._passage == OPEN and not self._waiting:
             self._transport.write(data)
             return
+        self._held(1)
         due = asyncio.get_running_loop().time() + self._passage.delay_s
         self._waiting.append((due, bytes(data)))
         self._send()
@@ -108,10 +121,17 @@ class Gate:
 class GatedNetwork:
     """The network of a broker whose connections to other brokers have gates."""
 
-    def __init__(self, network: Network, passage: Callable[[str, int], Passage]) -> None:
-        """`passage` returns what may pass to and from an address now."""
+    def __init__(
+        self,
+        network: Network,
+        passage: Callable[[str, int], Passage],
+        held: Callable[[str, int, int], None],
+    ) -> None:
+        """`passage` returns what may pass to and from an address now; `held` is called with an
+        address and the number of requests or connections to it that begin to wait."""
         self._network = network
         self._passage = passage
+        self._held = held
         self._gates: dict[Gate, tuple[str, int]] = {}
         self._changed = asyncio.Event()
 
@@ -119,7 +139,7 @@ class GatedNetwork:
         """Return a gate before a connection to an address."""
         for other in [other for other in self._gates if other.is_closing()]:
             del self._gates[other]
-        gate = Gate(transport)
+        gate = Gate(transport, partial(self._held, host, port))
         self._gates[gate] = (host, port)
         gate.set(self._passage(host, port))
         return gate
@@ -141,9 +161,15 @@ class GatedNetwork:
         self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect, once both ways are open."""
-        while not (self._passage(host, port).sends and self._passage(host, port).receives):
+        if not self._is_open(host, port):
+            self._held(host, port, 1)
+        while not self._is_open(host, port):
             await self._changed.wait()
         transport, protocol = await self._network.connect(host, port, protocol_factory)
         if isinstance(protocol, Gateable):
             protocol.go_through(lambda transport: self.gate(transport, host, port))
         return transport, protocol
+
+    def _is_open(self, host: str, port: int) -> bool:
+        passage = self._passage(host, port)
+        return passage.sends and passage.receives

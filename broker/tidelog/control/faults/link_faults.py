@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidelog.control.faults.gates import OPEN, Gate, GatedNetwork, Passage
+from tidelog.control.faults.link_values import Link
 from tidelog.timeline import LoopTimeline
 
 if TYPE_CHECKING:
-    from tidelog.control.faults.link_values import Link, Links
+    from collections.abc import Sequence
+
     from tidelog.server import BrokerServer
 
 __all__ = ["LinkFaults"]
@@ -25,24 +28,43 @@ class LinkFaults:
         self._passages: dict[int, Passage] = {}
         self._is_frozen = False
         self._inbound: list[Gate] = []
-        self._network = GatedNetwork(server.runtime.network, self._passage)
+        self._hits: dict[Link, int] = {}
+        self._network = GatedNetwork(server.runtime.network, self._passage, self._held)
         server.membership.go_through(self._network, self._network.gate)
-        self.hold_clients: tuple[bool, bool] = (False, False)
-        """Whether the requests of clients wait before their work, and after it."""
 
-    def set(self, links: Links) -> None:
-        """Have these faults from now on, and no others."""
+    def set(self, links: Sequence[Link]) -> None:
+        """Have these faults from now on, and no others; those that stay keep their hits."""
+        own = [link for link in links if self._node_id in link.ends]
+        self._hits = {link: self._hits.get(link, 0) for link in own}
         self._passages = {}
-        holds_before = holds_after = False
-        for link in links.links:
-            if link.other == "clients":
-                if link.broker == self._node_id:
-                    holds_before |= link.holds in ("both", "received")
-                    holds_after |= link.holds in ("both", "sent")
-            elif self._node_id in link.ends:
+        for link in own:
+            if link.other != "clients":
                 self._add(link)
-        self.hold_clients = (holds_before, holds_after)
         self._network.change()
+
+    def hits(self) -> tuple[Link, ...]:
+        """Return its faults with the hits that it counted."""
+        return tuple(replace(link, hits=hits) for link, hits in self._hits.items())
+
+    @property
+    def ways_held(self) -> frozenset[str]:
+        """What clients' requests wait for: to be received, before their work, or to be sent an
+        answer."""
+        held = {link.holds for link in self._hits if link.other == "clients"}
+        return frozenset({"sent", "received"} if "both" in held else held)
+
+    def held_client(self, way: str) -> None:
+        """Count a client's request that waits."""
+        for link in self._hits:
+            if link.other == "clients" and link.holds in ("both", way):
+                self._hits[link] += 1
+
+    def _held(self, host: str, port: int, count: int) -> None:
+        """Count requests to another broker that wait, or wait for their answers."""
+        ends = {self._node_id, self._server.membership.node_at(host, port)}
+        for link in self._hits:
+            if link.ends == ends and not self._is_frozen:
+                self._hits[link] += count
 
     def _add(self, link: Link) -> None:
         is_first = link.broker == self._node_id

@@ -20,6 +20,8 @@ class Link:
     other: int | Literal["clients"]
     holds: Literal["nothing", "both", "sent", "received"] = "both"
     seconds: float = 0.0
+    hits: int = 0
+    """How many requests and new connections it has held or slowed since its brokers started."""
 
     @property
     def ends(self) -> frozenset[int | str]:

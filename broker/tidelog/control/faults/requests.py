@@ -60,7 +60,8 @@ class RequestFaults:
         self.questions = Questions()
         self._asks = False
         self._rules: list[Rule] = []
-        self._holds_before = self._holds_after = False
+        self._ways_held: frozenset[str] = frozenset()
+        self._held: Callable[[str], None] | None = None
         self._released = asyncio.Event()
 
     def set_rules(self, rules: Sequence[Rule], *, asks: bool = False) -> None:
@@ -77,15 +78,16 @@ class RequestFaults:
             del self._counts[gone]
         self._intercept()
 
-    def hold_clients(self, before: bool, after: bool) -> None:
-        """Let the requests of clients wait before their work, after it, or no more."""
-        self._holds_before, self._holds_after = before, after
+    def hold_clients(self, ways: frozenset[str], held: Callable[[str], None]) -> None:
+        """Let the requests of clients wait before their work (`received`), after it (`sent`), or
+        no more. `held` is called with the way of each that waits."""
+        self._ways_held, self._held = ways, held
         self._released.set()
         self._released = asyncio.Event()
         self._intercept()
 
     def _intercept(self) -> None:
-        is_idle = not (self._rules or self._holds_before or self._holds_after)
+        is_idle = not (self._rules or self._ways_held)
         for dispatcher in self._dispatchers:
             dispatcher.intercept(None if is_idle else self._wrapped)
 
@@ -97,8 +99,7 @@ class RequestFaults:
         """Return the handler with its faults; itself if no rule is for this API."""
         api = API[key]
         rules = [rule for rule in self._rules if rule.is_for(api)]
-        holds = self._holds_before or self._holds_after
-        if not (rules or holds):
+        if not (rules or self._ways_held):
             return handler
 
         def serve(context: RequestContext, request: Any) -> Any:
@@ -110,12 +111,12 @@ class RequestFaults:
             matching = [rule for rule in rules if self._matches(rule, api, context, request)]
             asked = [rule for rule in matching if self._asks and rule.trigger.is_limited]
             applied = [rule for rule in matching if rule not in asked and self._count(rule)]
-            holds_this = holds and not is_brokers
-            if not (asked or applied or holds_this):
+            may_wait = bool(self._ways_held) and not is_brokers
+            if not (asked or applied or may_wait):
                 return handler(context, request)
             faulty = _Faulty(api, handler, context, self._topic_names())
-            if asked or holds_this:
-                return self._wait(faulty, request, applied, asked, holds=holds_this)
+            if asked or may_wait:
+                return self._wait(faulty, request, applied, asked, may_wait=may_wait)
             return faulty.perform(request, applied)
 
         return serve
@@ -127,17 +128,24 @@ class RequestFaults:
         applied: list[Rule],
         asked: Sequence[Rule],
         *,
-        holds: bool,
+        may_wait: bool,
     ) -> Any:
         """Perform a request once the cluster has decided about some rules, or over a link that is
         cut."""
         applied += [rule for rule in asked if await self.questions.ask(rule.id)]
-        while holds and self._holds_before:
-            await self._released.wait()
+        if may_wait:
+            await self._pass("received")
         answer = await faulty.perform(request, applied)
-        while holds and self._holds_after:
-            await self._released.wait()
+        if may_wait:
+            await self._pass("sent")
         return answer
+
+    async def _pass(self, way: str) -> None:
+        """Wait while a link that is cut holds a client's request, or its answer."""
+        if way in self._ways_held and self._held is not None:
+            self._held(way)
+        while way in self._ways_held:
+            await self._released.wait()
 
     def _matches(self, rule: Rule, api: Api, context: RequestContext, request: Any) -> bool:
         match = rule.match
@@ -216,21 +224,22 @@ class _Faulty:
     async def perform(self, request: Any, rules: Sequence[Rule]) -> Any:
         """Perform the request with the effects of all rules; return its answer."""
         effects = [rule.effect.kind for rule in rules]
-        await _pause(rules, "delay_request")
-        if "drop_before" in effects:
+        await _pause(rules, "delay")
+        drops = {rule.effect.after_work for rule in rules if rule.effect.kind == "drop_connection"}
+        if False in drops:
             self._drop()
         if self._api.key == ApiKey.PRODUCE:
             for rule in rules:
-                if rule.effect.kind == "corrupt":
+                if rule.effect.kind == "corrupt_records":
                     spoil(request, rule.match, self._topic_names)
         answer = await self._work(request, rules)
         if answer is not None:
             for rule in rules:
                 self._change(answer, rule)
         await _pause(rules, "delay_answer")
-        if "drop_after" in effects:
+        if True in drops:
             self._drop()
-        if "swallow" in effects:
+        if "swallow_answer" in effects:
             await self._until_closed()
         return answer
 
@@ -280,10 +289,10 @@ class _Faulty:
             case "error" if self._api.key == ApiKey.METADATA:
                 code = error_code(effect.error or 0)
                 fail_topics(answer, rule.match, code, self._topic_names)
-            case "corrupt" if self._api.key == ApiKey.FETCH:
+            case "corrupt_records" if self._api.key == ApiKey.FETCH:
                 spoil(answer, rule.match, self._topic_names)
             case "cut_short":
-                spoil(answer, rule.match, self._topic_names, effect.bytes, cuts=True)
+                spoil(answer, rule.match, self._topic_names, effect.size, cuts=True)
 
     async def _result(self, request: Any) -> Any:
         """Return the message that the handler answers; None if it answers nothing."""

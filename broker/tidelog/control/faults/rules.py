@@ -27,22 +27,21 @@ __all__ = ["Effect", "Match", "Rule", "Trigger", "check_trigger", "checked", "er
 
 Kind = Literal[
     "error",
-    "delay_request",
+    "delay",
     "delay_answer",
-    "drop_before",
-    "drop_after",
-    "swallow",
+    "drop_connection",
+    "swallow_answer",
     "stale_leader",
     "throttle",
-    "corrupt",
+    "corrupt_records",
     "cut_short",
 ]
 _OF_APIS: dict[str, tuple[str, ...]] = {
     "stale_leader": ("Metadata",),
-    "corrupt": ("Produce", "Fetch"),
+    "corrupt_records": ("Produce", "Fetch"),
     "cut_short": ("Fetch",),
 }
-_NEEDS_SECONDS = ("delay_request", "delay_answer", "throttle")
+_NEEDS_SECONDS = ("delay", "delay_answer", "throttle")
 SECONDS_MAX = 3600.0
 # Asked by brokers only: rules without a client id match these and no other request of a broker.
 BETWEEN_BROKERS = frozenset(
@@ -128,19 +127,20 @@ class Effect:
     """What happens to the request.
 
     - `error`: it is answered with this error code, and its work is not done
-    - `delay_request`, `delay_answer`: it waits `seconds` before or after its work
-    - `drop_before`, `drop_after`: its connection closes before or after its work
-    - `swallow`: its work is done; nothing more is answered on its connection
+    - `delay`, `delay_answer`: it waits `seconds` before or after its work
+    - `drop_connection`: its connection closes, before its work or `after_work`
+    - `swallow_answer`: its work is done; nothing more is answered on its connection
     - `stale_leader`: Metadata names another broker as leader, of the epoch before
     - `throttle`: the answer asks the client to wait `seconds`
-    - `corrupt`: a byte of each batch is changed, sent (Produce) or answered (Fetch)
-    - `cut_short`: the records of a Fetch end after `bytes` (without: in the middle)
+    - `corrupt_records`: a byte of each batch is changed, sent (Produce) or answered (Fetch)
+    - `cut_short`: the records of a Fetch end after `size` bytes (without: in the middle)
     """
 
     kind: Kind
     error: str | int | None = None
     seconds: float | None = None
-    bytes: int | None = None
+    size: int | None = None
+    after_work: bool = False
 
 
 @dataclass(frozen=True)
@@ -274,18 +274,20 @@ def _checked_effect(api: Api | None, effect: Effect) -> Effect:
     for name, is_needed, is_allowed in (
         ("error", effect.kind == "error", False),
         ("seconds", effect.kind in _NEEDS_SECONDS, False),
-        ("bytes", False, effect.kind == "cut_short"),
+        ("size", False, effect.kind == "cut_short"),
+        ("after_work", False, effect.kind == "drop_connection"),
     ):
         value = getattr(effect, name)
         if is_needed and value is None:
             raise ControlError(f"{effect.kind} needs it", field=f"effect.{name}")
-        if value is not None and not (is_needed or is_allowed):
+        is_given = value is not None and value is not False
+        if is_given and not (is_needed or is_allowed):
             raise ControlError(f"{effect.kind} does not take it", field=f"effect.{name}")
     if effect.seconds is not None and not 0 <= effect.seconds <= SECONDS_MAX:
         text = f"must be between 0 and {SECONDS_MAX:g}, not {effect.seconds:g}"
         raise ControlError(text, field="effect.seconds")
-    if effect.bytes is not None and effect.bytes < 0:
-        raise ControlError(f"must be at least 0, not {effect.bytes}", field="effect.bytes")
+    if effect.size is not None and effect.size < 0:
+        raise ControlError(f"must be at least 0, not {effect.size}", field="effect.size")
     if effect.error is None:
         return effect
     return replace(effect, error=error_code(effect.error).name)

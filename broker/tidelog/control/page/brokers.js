@@ -83,7 +83,7 @@ export function brokersView() {
     const isFrozen = speed === 0;
     act(isFrozen ? "clock.resume" : "clock.freeze", {}, isFrozen ? "Time passes again" : "Time stands still", $("freeze-time"));
   });
-  $("start-all").addEventListener("click", () => act("brokers.start_all", {}, "Started all brokers", $("start-all")));
+  $("start-all").addEventListener("click", () => act("cluster.start_brokers", {}, "Started all brokers", $("start-all")));
   return (state) => {
     const cluster = state.get("cluster");
     speed = cluster?.speed ?? 1;

@@ -49,6 +49,9 @@ export class Keyed {
   }
 }
 
+/** The entries of the state whose keys begin with a prefix. */
+export const valuesOf = (state, prefix) => [...state].filter(([key]) => key.startsWith(prefix));
+
 export const count = (number) => number.toLocaleString("en-US");
 
 /** A moment in UTC: date and time, or the time with milliseconds. */

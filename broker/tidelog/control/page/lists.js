@@ -1,12 +1,10 @@
-// Groups, transactions, faults and the last requests.
+// Groups, transactions and the last requests.
 
-import { $, Keyed, count, h, moment, say, span } from "./dom.js";
-import { act, ask, tell } from "./door.js";
+import { $, Keyed, count, h, moment, say, span, valuesOf } from "./dom.js";
 
 const GROUPS_MAX = 100;
 const ROWS_MAX = 100;
 
-const valuesOf = (state, prefix) => [...state].filter(([key]) => key.startsWith(prefix));
 const cells = (...values) => h("tr", {}, ...values.map((value) => h("td", {}, value)));
 
 // -- groups ---------------------------------------------------------------------------------------
@@ -62,72 +60,6 @@ export function showTransactions(state) {
   }));
   $("transactions").hidden = !found.length;
   $("transactions-none").hidden = found.length > 0;
-}
-
-// -- faults ---------------------------------------------------------------------------------------
-
-const set = (values) => Object.entries(values).filter(([, value]) => value !== null);
-
-export function faultWords(rule) {
-  const { kind, ...rest } = rule.effect;
-  const effect = [kind.replaceAll("_", " "), ...set(rest).map(([name, value]) => (name === "error" ? value : `${value} ${name}`))].join(" ");
-  const match = set(rule.match).map(([name, value]) => (name === "api" ? value : `${name.replaceAll("_", " ")} ${value}`));
-  const trigger = set(rule.trigger).filter(([name]) => name !== "seed" || rule.trigger.probability !== null);
-  return [effect, match.length ? `on ${match.join(", ")}` : "on any request",
-    ...trigger.map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)].join(" · ");
-}
-
-function faultView(key) {
-  const id = Number(key.slice("fault/".length));
-  const words = h("span", { class: "fault-words" });
-  const hits = h("span", { class: "quiet hits" });
-  const toggle = h("button", { type: "button", role: "switch", class: "switch" }, h("span", { class: "knob" }), h("span", { class: "switch-text" }));
-  toggle.addEventListener("click", () => {
-    const isOn = toggle.getAttribute("aria-checked") === "true";
-    act(isOn ? "faults.disable" : "faults.enable", { id }, `Fault ${id} is ${isOn ? "off" : "on"}`, toggle);
-  });
-  const remove = h("button", { type: "button", "aria-label": `Remove fault ${id}` }, "Remove");
-  remove.addEventListener("click", () => act("faults.remove", { id }, `Removed fault ${id}`, remove));
-  return {
-    node: h("div", { class: "fault", "data-fault": id }, toggle, words, hits, remove),
-    update(rule) {
-      say(words, faultWords(rule));
-      say(hits, `${count(rule.hits)} of ${count(rule.calls)} requests`);
-      toggle.setAttribute("aria-checked", String(rule.is_enabled));
-      toggle.setAttribute("aria-label", `Fault ${id}: ${faultWords(rule)}`);
-      say(toggle.lastChild, rule.is_enabled ? "on" : "off");
-    },
-  };
-}
-
-export function faultsView() {
-  const faults = new Keyed($("faults"), faultView);
-  const kind = $("fault-kind");
-  const follow = () => {
-    $("fault-error").hidden = kind.value !== "error";
-    $("fault-seconds").hidden = !["delay_request", "delay_answer", "throttle"].includes(kind.value);
-  };
-  kind.addEventListener("change", follow);
-  follow();
-  $("fault-form").addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const effect = { kind: kind.value };
-    if (!$("fault-error").hidden) effect.error = $("fault-error").value.trim() || "NOT_LEADER_OR_FOLLOWER";
-    if (!$("fault-seconds").hidden) effect.seconds = Number($("fault-seconds").value || 1);
-    const match = {};
-    for (const name of ["api", "topic"]) {
-      const value = $(`fault-${name}`).value.trim();
-      if (value) match[name] = value;
-    }
-    const times = Number($("fault-times").value);
-    try {
-      const rule = await ask("faults.add", { effect, match, trigger: times ? { times } : {} });
-      tell(`Added fault ${rule.id}`);
-    } catch (error) {
-      tell(error.message, { isError: true });
-    }
-  });
-  return (state) => faults.show(valuesOf(state, "fault/"));
 }
 
 // -- requests -------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 import { brokersView } from "./brokers.js";
 import { $ } from "./dom.js";
 import { listen, tell } from "./door.js";
-import { faultsView, groupsView, showRequests, showTransactions } from "./lists.js";
+import { faultsView } from "./faults.js";
+import { groupsView, showRequests, showTransactions } from "./lists.js";
 import { scenariosView } from "./scenarios.js";
 import { topicsView } from "./topics.js";
 
@@ -12,7 +13,7 @@ const SECTIONS = [
   [["topic", "partition"], topicsView()],
   [["group"], groupsView()],
   [["transaction"], showTransactions],
-  [["fault"], faultsView()],
+  [["fault", "link", "device"], faultsView()],
   [["requests"], showRequests],
 ];
 

@@ -59,8 +59,9 @@ class DiscountsTest {
     void aPriceIsDiscountedOnceIfAnswersAreLost() throws Exception {
         send("100", "250");
         try (var discounts = new Discounts(broker.bootstrapServers)) {
-            var write = broker.fault("Produce", Map.of("kind", "drop_after"), 1);
-            var commit = broker.fault("EndTxn", Map.of("kind", "drop_after"), 1);
+            var lost = Map.of("kind", "drop_connection", "after_work", true);
+            var write = broker.fault("Produce", lost, 1);
+            var commit = broker.fault("EndTxn", lost, 1);
             discounts.work(2);
             for (var fault : List.of(write, commit)) {
                 var found = broker.call("faults/wait", Map.of("id", fault.get("id").asInt()));
