@@ -4,6 +4,7 @@ to."""
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -217,6 +218,46 @@ def test_a_frozen_broker_gets_the_time_of_the_others_when_it_goes_on() -> None:
             assert shown[1].wall_ms == shown[2].wall_ms == shown[3].wall_ms
 
     run(test)
+
+
+def test_an_advance_does_not_wait_for_work_that_waits_for_a_frozen_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_clock, "SETTLE_S_MAX", 100_000)
+
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3) as cluster:
+            server: Any = cluster.brokers[0].server  # type: ignore[attr-defined]
+            answer, is_due = asyncio.Event(), asyncio.Event()
+
+            async def work() -> None:
+                await server.runtime.work.sleep(60)
+                is_due.set()
+                await answer.wait()
+
+            working = asyncio.ensure_future(work())
+            await asyncio.sleep(0)
+            await cluster.brokers[1].freeze()
+            assert list((await cluster.clock.advance(minutes=2)).brokers) == [1, 3]
+            assert is_due.is_set()
+            answer.set()
+            await working
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("apart", "is_fenced", "waits"),
+    [((), False, True), ((2,), False, False), ((2,), True, True), ((1,), False, False)],
+)
+def test_others_wait_for_a_broker_until_it_is_fenced(
+    apart: tuple[int, ...], is_fenced: bool, waits: bool
+) -> None:
+    image = SimpleNamespace(is_alive=lambda node_id: node_id == 1 or not is_fenced)
+    server: Any = SimpleNamespace(
+        metadata=SimpleNamespace(image=image), config=SimpleNamespace(node_id=1)
+    )
+    assert broker_clock._waits_in_vain(server, apart) != waits
 
 
 def test_an_open_transaction_outlives_an_advance_and_a_restart() -> None:

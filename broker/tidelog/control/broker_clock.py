@@ -18,7 +18,7 @@ from tidelog.runtime import SystemClock
 from tidelog.timeline import LoopTimeline, Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from tidelog.control.cluster_time import ClockSetting
     from tidelog.seams import Runtime
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ClockState", "MovableTime"]
 
 SETTLE_S_MAX = 5.0  # work that takes longer, such as a large copy, ends after the step
+SETTLE_APART_S_MAX = 0.1  # the same, while work may wait for a broker that does not answer
 TURNS_MAX = 20  # of the loop, before the wait for threads and sockets
 LOOK_AGAIN_S = 0.0005
 MOMENTS_MAX = 100_000  # in a step
@@ -76,9 +77,18 @@ class MovableTime:
         self.clock.skew_ms = setting.skew_ms
         self.sessions.paces.list = [Pace._make(pace) for pace in setting.session_paces]
 
-    async def step(self, server: BrokerServer, seconds: float, *, expires_sessions: bool) -> None:
-        """Let so many seconds pass, with all that falls due in them."""
+    async def step(
+        self,
+        server: BrokerServer,
+        seconds: float,
+        *,
+        expires_sessions: bool,
+        apart: Collection[int] = (),
+    ) -> None:
+        """Let so many seconds pass, with all that falls due in them. `apart` are the brokers that
+        do not answer others."""
         lines = [self.work]
+        settle_s_max = SETTLE_APART_S_MAX if _waits_in_vain(server, apart) else SETTLE_S_MAX
         if expires_sessions:
             lines.append(self.sessions)
         else:
@@ -93,25 +103,32 @@ class MovableTime:
                     break
                 for line in lines:
                     line.stand_at(min(due))
-                await self._settle(lines)
+                await self._settle(lines, settle_s_max)
         finally:
             for line in lines:
                 line.end_step()
             self.sessions.paces.add(session_rate(self.work.rate), self.clock.wall_ms())
 
-    async def _settle(self, lines: Sequence[LoopTimeline]) -> None:
+    async def _settle(self, lines: Sequence[LoopTimeline], seconds_max: float) -> None:
         """Wait until the tasks that this moment woke have come to rest."""
         for _ in range(TURNS_MAX):
             await asyncio.sleep(0)
             if not any(line.awake() for line in lines):
                 return
-        end_s = self.clock.monotonic() + SETTLE_S_MAX
+        end_s = self.clock.monotonic() + seconds_max
         while any(line.awake() for line in lines):
             if self.clock.monotonic() >= end_s:
                 for line in lines:
                     line.leave_behind()
                 return
             await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _waits_in_vain(server: BrokerServer, apart: Collection[int]) -> bool:
+    """Return whether work may wait for a broker that does not answer: one that is not fenced yet
+    leads partitions and is in sync; one that is cut off itself waits for the others."""
+    image = server.metadata.image
+    return server.config.node_id in apart or any(map(image.is_alive, apart))
 
 
 def _shorten_waits(server: BrokerServer, seconds: float, *, expires_sessions: bool) -> None:

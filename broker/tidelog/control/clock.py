@@ -84,6 +84,8 @@ class Step:
 
     seconds: float
     expire_sessions: bool
+    apart: tuple[int, ...] = ()
+    """Brokers that others may wait for in vain: they do not run, are frozen, or cut off."""
 
 
 # -- the cluster -----------------------------------------------------------------------------------
@@ -98,7 +100,8 @@ async def _advance(control: ClusterControl, args: Advance) -> Clocks:
     """Let time pass at once on all running brokers, with all work that falls due.
 
     Members' sessions and open transactions outlive it, unless `expire_sessions` is set. Clients'
-    own clocks do not move.
+    own clocks do not move. Brokers that do not run or are frozen are not in the result; work that
+    waits for one of them goes on after the call.
     """
     seconds = _seconds(args)
     async with control.one_at_a_time:
@@ -108,8 +111,8 @@ async def _advance(control: ClusterControl, args: Advance) -> Clocks:
             begun_s = _machine.monotonic()
             expires = args.expire_sessions
             control.time.change(since_s=begun_s, seconds=step_s, expires_sessions=expires)
-            step = {"seconds": step_s, "expire_sessions": args.expire_sessions}
-            await control.ask_all("broker.clock_step", step)
+            step = Step(step_s, args.expire_sessions, control.apart())
+            await control.ask_all("broker.clock_step", vars(step))
         return await _align(control)
 
 
@@ -197,7 +200,9 @@ def _clock_here(control: BrokerControl, _: Nothing) -> ClockState:
 async def _step_here(control: BrokerControl, args: Step) -> Nothing:
     """Let a step of an advance pass on this broker."""
     time = MovableTime(control.server.runtime)
-    await time.step(control.server, args.seconds, expires_sessions=args.expire_sessions)
+    await time.step(
+        control.server, args.seconds, expires_sessions=args.expire_sessions, apart=args.apart
+    )
     return Nothing()
 
 

@@ -139,6 +139,11 @@ class ClusterControl:
         """Return whether other brokers may not know a running broker: frozen, or its links cut."""
         return node.is_frozen or any(node.node_id in link.ends for link in self.links.links)
 
+    def apart(self) -> tuple[int, ...]:
+        """Return the ids of the brokers that others may wait for in vain."""
+        nodes = self.cluster.brokers
+        return tuple(each.node_id for each in nodes if not each.is_running or self.is_apart(each))
+
     def node(self, node_id: int) -> ControlledNode:
         """Return a broker by its id; ControlError if there is none."""
         for node in self.cluster.brokers:
