@@ -22,6 +22,7 @@ The rooms, outermost first; each imports only rooms below it:
     publisher.py               calls what follows the cluster's metadata, in one order
     assembly.py                the handlers of each listener
     api/                       one file per API family
+    shares/                    share partitions: records for share consumers
     coordinators/, tiered/     groups and transactions; the remote tier
     replication/               partitions, followers, and the requests parked on them
     cluster/                   metadata, quorum, controller, this broker's life cycle
