@@ -117,6 +117,12 @@ def _broker_replaced(_bug: str, seed: int) -> str | None:
     return run_seed(seed, plan, brokers=BROKERS).failure
 
 
+def _late_sight(_bug: str, seed: int) -> str | None:
+    """A store shows its objects late: chance seldom lets a broker read one before."""
+    plan = [ClusterFault(0.3, "late sight", 1, 3.0, 6.0)]
+    return run_seed(seed, plan, brokers=BROKERS).failure
+
+
 def _tier(seed: int) -> None:
     name = f"tier-{seed}"
     simulate(name, lambda loop: live(loop, name, 1 + seed % 3, 6))
@@ -143,6 +149,7 @@ def _damaged_file(bug: str, _seed: int) -> str | None:
 LATE_WRITES = ("late-writes-are-given-up",)
 PLAN = ("recovery-point-before-fsync",)  # chance brings its faults together too seldom
 REPLACED = {"follow-the-image-of-another-life"}
+LATE_SIGHT = {"out-of-sight-is-out-of-range"}
 BY_CHANCE = CLUSTER_MUTANTS.keys() - transactions.MUTANTS.keys() - REPLACED
 GROUNDS = (
     Ground("one broker", MUTANTS.keys() - PLAN, _random(1)),
@@ -150,7 +157,8 @@ GROUNDS = (
     Ground("three brokers", BY_CHANCE, _random(BROKERS)),
     Ground("broker replaced", REPLACED, _broker_replaced),
     Ground("transactions", transactions.MUTANTS, _random(BROKERS), has_transactions),
-    Ground("remote tier", TIER_MUTANTS, _random(BROKERS), has_tier),
+    Ground("remote tier", TIER_MUTANTS.keys() - LATE_SIGHT, _random(BROKERS), has_tier),
+    Ground("late sight", LATE_SIGHT, _late_sight, has_tier),
     *(Ground(kind, bugs, _random(BROKERS), _has(kind)) for kind, bugs in work.BY_KIND.items()),
     Ground("three replicas and a store", remote.MUTANTS, _play(_tier)),
     Ground("dead branches", tier_mutants.BRANCHES, _play(_branches)),

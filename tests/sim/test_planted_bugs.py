@@ -68,7 +68,7 @@ FOUND_AT = {
     "files-are-ahead-of-what-they-have": 9,
     "one-id-for-all-tries": 9,
     "open-transactions-are-copied": 9,
-    "out-of-sight-is-out-of-range": 133,
+    "out-of-sight-is-out-of-range": 9,
     "rotten-bytes-are-served": 43,
     "segments-go-before-the-log-start-moves": 27,
     "the-log-start-stays-when-the-tier-goes": 19,
