@@ -372,8 +372,8 @@ def test_the_control_reads_its_state() -> None:
 # ---- both protocols ------------------------------------------------------------------------------
 
 
-def test_a_classic_group_with_members_stays_classic() -> None:
-    broker = GroupBroker()
+def test_a_classic_group_with_members_stays_classic_without_migration() -> None:
+    broker = GroupBroker(group_consumer_migration_policy="Disabled")
     member = stable_member(broker)
     refusal = join(broker, "m")
     assert refusal.error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -383,7 +383,7 @@ def test_a_classic_group_with_members_stays_classic() -> None:
 
 
 def test_an_empty_classic_group_becomes_a_consumer_group_and_back() -> None:
-    broker = GroupBroker()
+    broker = GroupBroker(group_consumer_migration_policy="disabled")
     broker.ask(commit_request("g", 5), 7)
     assert isinstance(broker.admin.find("g"), Group)
     join(broker, "m")

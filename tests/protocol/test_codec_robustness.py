@@ -12,6 +12,7 @@ from tidelog_protocol.apis import API
 from tidelog_protocol.compiler import Codec, codec
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import (
+    consumer_protocol,
     consumer_records,
     coordinator_records,
     metadata_records,
@@ -30,6 +31,7 @@ def tables() -> list[type[Message]]:
     found += quorum_records.CONTROL_RECORDS.values()
     found += remote_metadata.RECORDS.values()
     found += [getattr(coordinator_records, name) for name in coordinator_records.__all__]
+    found += [getattr(consumer_protocol, name) for name in consumer_protocol.__all__]
     found += [table for pair in consumer_records.TABLES.values() for table in pair]
     found += [table for pair in share_group_records.TABLES.values() for table in pair]
     return found

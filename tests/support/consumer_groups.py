@@ -34,6 +34,9 @@ class SomeTopics:
     def find(self, name: str) -> tuple[bytes, int] | None:
         return (id_of(name), self.counts[name]) if name in self.counts else None
 
+    def name_of(self, topic_id: bytes) -> str | None:
+        return next((name for name in self.counts if id_of(name) == topic_id), None)
+
     def matching(self, regex: str) -> frozenset[str]:
         """A star at the end is all this matches."""
         if not regex.endswith("*"):

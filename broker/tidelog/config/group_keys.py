@@ -66,7 +66,6 @@ class ConsumerGroupKeys:
         "bidirectional",
         "Whether groups may change between the classic and the consumer protocol online.",
         check=_check_policy,
-        inert=True,
     )
     group_consumer_assignment_interval_ms: int = integer(
         1000,

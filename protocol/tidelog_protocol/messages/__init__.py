@@ -24,6 +24,7 @@
     quorum_records       control records of `__cluster_metadata` and its snapshots
     remote_metadata      values of `__remote_log_metadata`
     coordinator_records  keys and values of `__consumer_offsets` and `__transaction_state`
+    consumer_protocol    subscriptions and assignments of classic consumers
     consumer_records     keys and values of KIP-848 consumer groups in `__consumer_offsets`
     share_group_records  keys and values of share groups in `__consumer_offsets`
     share_state_records  keys and values of `__share_group_state`

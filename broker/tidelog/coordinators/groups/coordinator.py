@@ -12,7 +12,7 @@ groups are in `admin.py`.
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import answer_of, drive
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+    from tidelog.coordinators.groups.consumer.mixed import MixedGroups
     from tidelog.coordinators.groups.consumer.records import Record
     from tidelog.coordinators.groups.consumer.topics import ImageTopics
     from tidelog.coordinators.groups.consumer.views import ConsumerLimits
@@ -218,6 +219,13 @@ class GroupCoordinator:
             self._topics = ImageTopics(self._image)
         return self._topics
 
+    @cached_property
+    def mixed(self) -> MixedGroups:
+        """Classic members of KIP-848 groups."""
+        from tidelog.coordinators.groups.consumer.mixed import MixedGroups
+
+        return MixedGroups(self)
+
     # ---- look-up -----------------------------------------------------------------------------
 
     def now(self) -> Now:
@@ -252,7 +260,7 @@ class GroupCoordinator:
         group = shard.groups.get(group_id)
         if not isinstance(group, Group):
             if group is not None and not group.is_empty:
-                return JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+                return await self.mixed.join(shard, group, request, self._rng.uuid())
             if request.member_id:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             created = self._create(shard, group_id, now)
@@ -302,12 +310,16 @@ class GroupCoordinator:
 
     async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
         """Handle SyncGroup; return when the leader has assigned."""
+        from tidelog.coordinators.groups.group import Group
         from tidelog.coordinators.groups.member import SyncResult
 
         found = self._find(group_id)
         if isinstance(found, ErrorCode):
             return SyncResult(found)
-        return await answer_of(partial(self._begin_sync, *found, request))
+        shard, group = found
+        if not isinstance(group, Group):
+            return await self.mixed.sync(shard, group, request)
+        return await answer_of(partial(self._begin_sync, shard, group, request))
 
     def _begin_sync(
         self, shard: GroupShard, group: Group, request: SyncRequest, waiter: SyncWaiter
@@ -323,7 +335,12 @@ class GroupCoordinator:
             return ErrorCode.NONE
         if isinstance(found, ErrorCode):
             return found
-        return found[1].heartbeat(member_id, instance_id, generation, self.now())
+        from tidelog.coordinators.groups.group import Group
+
+        shard, group = found
+        if not isinstance(group, Group):
+            return self.mixed.heartbeat(shard, group, (member_id, instance_id, generation))
+        return group.heartbeat(member_id, instance_id, generation, self.now())
 
     def leave(
         self, group_id: str, leaving: Sequence[LeavingMember]
@@ -338,7 +355,11 @@ class GroupCoordinator:
             ]
         if isinstance(found, ErrorCode):
             return found, []
+        from tidelog.coordinators.groups.group import Group
+
         shard, group = found
+        if not isinstance(group, Group):
+            return self.mixed.leave(shard, group, leaving)
         results, effects = group.leave(leaving, self.now())
         self.perform(shard, group, effects)
         return ErrorCode.NONE, results
@@ -359,7 +380,8 @@ class GroupCoordinator:
         if not isinstance(group, Group):
             records = group.fence(chosen, self.topics) if chosen else []
             self._remove_members(shard, group, records)
-            return count - len(group.members)
+            after = shard.groups.get(group_id)  # it may be a classic group now
+            return count - (0 if after is None else len(after.members))
         effects = group.end_sessions(chosen, self.now())
         left = count - len(group.members)
         self.perform(shard, group, effects)
@@ -373,19 +395,14 @@ class GroupCoordinator:
         group = shard.groups.get(group_id)
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
 
-    def _find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
+    def _find(self, group_id: str) -> tuple[GroupShard, AnyGroup] | ErrorCode:
         """Find a group for a request of a classic member, which an unknown group does not have."""
         if not group_id and not self.led.is_closed:
             return ErrorCode.INVALID_GROUP_ID
         found = self.find(group_id)
         if found is ErrorCode.GROUP_ID_NOT_FOUND:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if isinstance(found, ErrorCode):
-            return found
-        from tidelog.coordinators.groups.group import Group
-
-        shard, group = found
-        return (shard, group) if isinstance(group, Group) else ErrorCode.UNKNOWN_MEMBER_ID
+        return found
 
     # ---- effects -----------------------------------------------------------------------------
 
@@ -452,7 +469,7 @@ class GroupCoordinator:
         self, shard: GroupShard, group: ConsumerGroup, records: Sequence[Record]
     ) -> None:
         """Write the records that remove members of a KIP-848 group, if there are any."""
-        error = self.append_consumer(shard, group, records) if records else ErrorCode.NONE
+        error = self.mixed.remove(shard, group, records) if records else ErrorCode.NONE
         if error is not ErrorCode.NONE:
             logger.warning(
                 "Members of group %s stay for another session: removing them failed: %s",
@@ -578,6 +595,20 @@ class GroupCoordinator:
                 shard.replay_consumer(record)
             self.watch(shard, group)
         return error
+
+    def append_swap(
+        self, shard: GroupShard, group: Group, records: Sequence[KeyValue]
+    ) -> ErrorCode:
+        """Append records by which a classic group takes the place of a KIP-848 group."""
+        error = self._append(shard, records, ())
+        if error is ErrorCode.NONE:
+            shard.groups[group.group_id] = group
+        return error
+
+    def upgraded(self, shard: GroupShard, group: Group) -> None:
+        """Have the members of a classic group, whose place a KIP-848 group has taken, join it."""
+        logger.info("Classic group %s has become a consumer group", group.group_id)
+        self.perform(shard, group, group.unload(ErrorCode.REBALANCE_IN_PROGRESS, self.now()))
 
     def _append(
         self, shard: GroupShard, records: Sequence[KeyValue], changes: Sequence[OffsetChange]

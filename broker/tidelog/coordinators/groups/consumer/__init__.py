@@ -4,6 +4,7 @@ states.py         states of a group and of its members
 member.py         one member: what it says about itself, its epoch, what it has; pure
 reconciliation.py the next step of a member towards its target assignment; pure
 assignors.py      `uniform` and `range`; pure
+deadlines.py      when members must be heard of again; pure
 group.py          one group: replays records, answers heartbeats with records; pure
 draft.py          the records of one heartbeat: subscription and target assignment; pure
 subscriptions.py  what the members subscribe to, counted; pure
@@ -11,6 +12,10 @@ views.py          what these see: settings, topics, the group
 requests.py       a heartbeat: its fields, the checks of them, its answer; pure
 commits.py        may a member commit or fetch offsets, by its epoch; pure
 topics.py         the topics of a cluster image; pure
+embedded.py       subscriptions and assignments in the bytes of classic members; pure
+classic_members.py what classic members ask of a consumer group; pure
+migration.py      a classic group as a consumer group, and back; pure
+mixed.py          appends and applies what classic members and migration change
 membership.py     heartbeats and ended sessions: appends and applies their records
 records.py        records of a group from and to Kafka's bytes
 settings.py       the settings that count for one group

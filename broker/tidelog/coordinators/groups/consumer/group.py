@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.coordinators.groups.consumer.deadlines import Deadlines
 from tidelog.coordinators.groups.consumer.draft import Draft, preferred_assignor
 from tidelog.coordinators.groups.consumer.member import (
     LEAVING,
@@ -84,8 +85,7 @@ class ConsumerGroup:
         self.subscriptions = Subscriptions()  # of `members`
         self._statics: dict[str, str] = {}  # member ids by instance id
         self._owners: dict[tuple[bytes, int], str] = {}
-        self._sessions: dict[str, int] = {}  # ticks_ms at which they end
-        self._rebalances: dict[str, tuple[int, int]] = {}  # epoch, ticks_ms at which its time ends
+        self.deadlines = Deadlines()
         self._is_stale = True  # topics may have changed since the last look
 
     @property
@@ -109,6 +109,19 @@ class ConsumerGroup:
         """Return the assignor that the members want."""
         return preferred_assignor(self.members.values(), self.limits.assignors)
 
+    @property
+    def is_all_classic(self) -> bool:
+        """Return whether no member uses the consumer protocol."""
+        return all(each.subscription.classic is not None for each in self.members.values())
+
+    def waits_for_others(self, member: ConsumerMember) -> bool:
+        """Return whether others still have a partition of a member's target assignment."""
+        return any(
+            self._owners.get((topic, partition), member.member_id) != member.member_id
+            for topic, partitions in self.targets.get(member.member_id, {}).items()
+            for partition in partitions
+        )
+
     def is_subscribed(self, topic: str) -> bool:
         """Return whether members may read a topic."""
         return topic in self.subscriptions.names(self.patterns)
@@ -120,12 +133,7 @@ class ConsumerGroup:
         nothing."""
         if request.epoch < 0:
             return self._leave(request, topics)
-        if len(self.members) >= self.limits.size_max and request.member_id not in self.members:
-            raise RefusedError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                "The consumer group has reached its maximum capacity of "
-                f"{self.limits.size_max} members.",
-            )
+        self.check_room(request.member_id)
         member, replaced = self._member_of(request)
         updated = member._replace(subscription=_merged(member.subscription, request))
         draft = Draft(self, updated, replaced)
@@ -134,12 +142,23 @@ class ConsumerGroup:
         stepped = self._reconciled(draft, request)
         if stepped != updated:
             draft.records.append(assignment_record(self.group_id, stepped))
-        self._set_deadlines(stepped, is_changed=stepped != updated, now=now)
+        self.deadlines.alive(stepped, self.limits, now)
+        if stepped != updated:
+            self.deadlines.changed(stepped, now)
         is_shown = request.is_full or stepped.assigned != member.assigned
         assigned = _without_epochs(stepped) if is_shown else None
         interval_ms = self.limits.heartbeat_interval_ms
         answer = Answer(stepped.member_id, stepped.epoch, assigned, interval_ms)
         return Step(answer, draft.records)
+
+    def check_room(self, member_id: str) -> None:
+        """Refuse a new member of a full group."""
+        if len(self.members) >= self.limits.size_max and member_id not in self.members:
+            raise RefusedError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                "The consumer group has reached its maximum capacity of "
+                f"{self.limits.size_max} members.",
+            )
 
     def _reconciled(self, draft: Draft, request: Heartbeat) -> ConsumerMember:
         member = draft.member
@@ -161,25 +180,24 @@ class ConsumerGroup:
         """Return the member of a heartbeat, and the static member that it replaces."""
         if request.instance_id is not None:
             return self._static_member_of(request)
-        member = self.members.get(request.member_id)
-        if member is None:
-            if request.epoch != 0:
-                raise self._unknown(request.member_id)
+        if request.epoch == 0 and request.member_id not in self.members:
             return ConsumerMember(request.member_id), None
+        member = self.known(request.member_id, None)
         _check_epoch(member, request)
         return member, None
 
     def _static_member_of(self, request: Heartbeat) -> tuple[ConsumerMember, ConsumerMember | None]:
         assert request.instance_id is not None
         if request.epoch != 0:
-            member = self._known_static(request)
+            member = self.known(request.member_id, request.instance_id)
             _check_epoch(member, request)
             return member, None
         held_by = self._statics.get(request.instance_id)
         if held_by is None:
             return self.members.get(request.member_id, ConsumerMember(request.member_id)), None
         previous = self.members[held_by]
-        if previous.epoch != LEAVING_STATIC and previous.subscription.classic is None:
+        is_swapping = previous.subscription.classic is not None or request.classic is not None
+        if previous.epoch != LEAVING_STATIC and not is_swapping:
             raise RefusedError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"Static member {request.member_id} with instance id {request.instance_id} cannot "
@@ -187,35 +205,43 @@ class ConsumerGroup:
             )
         return previous._replace(member_id=request.member_id, epoch=0, previous_epoch=0), previous
 
-    def _known_static(self, request: Heartbeat) -> ConsumerMember:
-        held_by = self._statics.get(request.instance_id or "")
+    def has_static(self, instance_id: str) -> bool:
+        """Return whether there is a static member with this instance id."""
+        return instance_id in self._statics
+
+    def static_member(self, instance_id: str) -> ConsumerMember:
+        """Return a static member, or refuse."""
+        held_by = self._statics.get(instance_id)
         if held_by is None:
             raise RefusedError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown."
-            )
-        if held_by != request.member_id:
-            raise RefusedError(
-                ErrorCode.FENCED_INSTANCE_ID,
-                f"Static member {request.member_id} with instance id {request.instance_id} was "
-                f"fenced by member {held_by}.",
+                ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
             )
         return self.members[held_by]
 
-    def _unknown(self, member_id: str) -> RefusedError:
-        return RefusedError(
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            f"Member {member_id} is not a member of group {self.group_id}.",
-        )
+    def known(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """Return a member that no other has replaced, or refuse."""
+        if instance_id is not None:
+            member = self.static_member(instance_id)
+            if member.member_id != member_id:
+                raise RefusedError(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"Static member {member_id} with instance id {instance_id} was fenced by "
+                    f"member {member.member_id}.",
+                )
+            return member
+        if member_id not in self.members:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return self.members[member_id]
 
     def _leave(self, request: Heartbeat, topics: Topics) -> Step:
         answer = Answer(request.member_id, request.epoch)
-        if request.instance_id is not None:
-            member = self._known_static(request)
-            if request.epoch == LEAVING_STATIC:
-                away = member._replace(epoch=LEAVING_STATIC, revoking=NO_PARTITIONS)
-                return Step(answer, [assignment_record(self.group_id, away)])
-        elif request.member_id not in self.members:
-            raise self._unknown(request.member_id)
+        member = self.known(request.member_id, request.instance_id)
+        if request.instance_id is not None and request.epoch == LEAVING_STATIC:
+            away = member._replace(epoch=LEAVING_STATIC, revoking=NO_PARTITIONS)
+            return Step(answer, [assignment_record(self.group_id, away)])
         return Step(answer, self.fence([request.member_id], topics))
 
     def fence(self, member_ids: Iterable[str], topics: Topics) -> list[Record]:
@@ -250,36 +276,16 @@ class ConsumerGroup:
         """Begin the sessions of all members, after loading."""
         self._is_stale = True
         for member in self.members.values():
-            self._set_deadlines(member, is_changed=True, now=now)
-
-    def _set_deadlines(self, member: ConsumerMember, *, is_changed: bool, now: Now) -> None:
-        member_id = member.member_id
-        self._sessions[member_id] = now.ticks_ms + self.limits.session_timeout_ms
-        if not is_changed:
-            return
-        self._rebalances.pop(member_id, None)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
-            timeout_ms = member.subscription.rebalance_timeout_ms
-            self._rebalances[member_id] = (member.epoch, now.ticks_ms + timeout_ms)
+            self.deadlines.alive(member, self.limits, now)
+            self.deadlines.changed(member, now)
 
     def next_deadline_ms(self) -> int | None:
         """Return when `expire` is due, None if nothing can expire."""
-        rebalances = (at_ms for _, at_ms in self._rebalances.values())
-        return min((*self._sessions.values(), *rebalances), default=None)
+        return self.deadlines.next_ms(self.members)
 
     def expire(self, topics: Topics, now: Now) -> list[Record]:
         """Return the records that remove members whose session or rebalance timeout has passed."""
-        late = {name for name, at_ms in self._sessions.items() if at_ms <= now.ticks_ms}
-        for name in late:
-            del self._sessions[name]
-        for name, (epoch, at_ms) in list(self._rebalances.items()):
-            if at_ms > now.ticks_ms:
-                continue
-            del self._rebalances[name]
-            member = self.members.get(name)
-            if member is not None and member.epoch == epoch:
-                late.add(name)
-        late &= self.members.keys()
+        late = self.deadlines.late(self.members, now)
         return self.fence(late, topics) if late else []
 
     # ---- records -----------------------------------------------------------------------------
@@ -313,9 +319,6 @@ class ConsumerGroup:
         self._remove(member)
         if value is not None:
             self._insert(with_subscription(member, value))
-        else:
-            self._sessions.pop(member_id, None)
-            self._rebalances.pop(member_id, None)
 
     def _replay_assignment(self, member_id: str, value: Any) -> None:
         member = self.members.get(member_id)
@@ -379,6 +382,7 @@ def _merged(known: Subscription, request: Heartbeat) -> Subscription:
         if request.rebalance_timeout_ms == -1
         else request.rebalance_timeout_ms,
         server_assignor=_or(request.server_assignor, known.server_assignor),
+        classic=request.classic,
     )
 
 
@@ -389,7 +393,7 @@ def _or(new: str | None, old: str | None) -> str | None:
 def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
     """Refuse a wrong epoch; the previous one is right if the last answer may be lost."""
     received, known = request.epoch, member.epoch
-    if received in (0, known):
+    if received in (0, known) or request.classic is not None:
         return
     if received == member.previous_epoch < known and _is_part(request.owned, member):
         return

@@ -10,11 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.consumer.migration import upgraded
 from tidelog.coordinators.groups.consumer.requests import RefusedError, check
+from tidelog.coordinators.groups.group import Group
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import uuid_to_str
 
 if TYPE_CHECKING:
+    from tidelog.coordinators.groups.consumer.records import Record
     from tidelog.coordinators.groups.consumer.requests import Answer, Heartbeat
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.groups.shard import GroupShard, Watch
@@ -43,13 +46,22 @@ class ConsumerMembership:
             raise RefusedError(shard)
         if not request.member_id:  # before v1 the coordinator makes the id of a new member
             request = request._replace(member_id=uuid_to_str(self._rng.uuid()))
-        group = self._group(shard, group_id, request.epoch)
         now = coordinator.now()
+        before = shard.groups.get(group_id)
+        group, records = self._group(shard, group_id, request.epoch)
+        if records:
+            group.resume(now)
         step = group.heartbeat(request, coordinator.topics, now)
-        if step.records:
-            error = coordinator.append_consumer(shard, group, step.records)
+        records += step.records
+        if records:
+            append = coordinator.append_consumer
+            if request.epoch < 0:
+                append = coordinator.mixed.remove
+            error = append(shard, group, records)
             if error is not ErrorCode.NONE:
                 raise RefusedError(error)
+            if isinstance(before, Group) and before.members:
+                coordinator.upgraded(shard, before)
         elif _is_late(shard.watches.get(group_id), now.ticks_ms + group.limits.session_timeout_ms):
             coordinator.watch(shard, group)
         error = await coordinator.settled(shard)
@@ -57,27 +69,24 @@ class ConsumerMembership:
             raise RefusedError(error)
         return step.answer
 
-    def _group(self, shard: GroupShard, group_id: str, epoch: int) -> ConsumerGroup:
-        """Return the group of a heartbeat, a new one if it may begin one.
-
-        A classic group goes on as it is while it has members, as in Kafka when
-        group.consumer.migration.policy is disabled.
-        """
+    def _group(
+        self, shard: GroupShard, group_id: str, epoch: int
+    ) -> tuple[ConsumerGroup, list[Record]]:
+        """Return the group of a heartbeat, a new one if it may begin one. A classic group becomes
+        one of KIP-848 with these records."""
         group = shard.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            return group
+            return group, []
         is_join = epoch == 0
+        limits = shard.limits_of(group_id)
         if is_join and (group is None or group.is_empty):
-            return ConsumerGroup(group_id, shard.limits_of(group_id))
+            return ConsumerGroup(group_id, limits), []
+        if is_join and group is not None:
+            policy = self._coordinator.config.group_consumer_migration_policy
+            return upgraded(group, limits, self._coordinator.topics, policy)
+        message = f"Group {group_id} is not a consumer group."
         if group is None:
             message = f"{'Consumer group' if epoch > 0 else 'Group'} {group_id} not found."
-        elif is_join:
-            message = (
-                f"Cannot upgrade classic group {group_id} to consumer group because online upgrade "
-                "is disabled."
-            )
-        else:
-            message = f"Group {group_id} is not a consumer group."
         raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, message)
 
 

@@ -95,7 +95,7 @@ def subscription_record(group_id: str, member: ConsumerMember) -> Record:
             client_id=said.client_id,
             client_host=said.client_host,
             subscribed_topic_names=sorted(said.topic_names),
-            subscribed_topic_regex=said.topic_regex,
+            subscribed_topic_regex=said.topic_regex or "",  # Kafka 4.3 never writes null
             rebalance_timeout_ms=said.rebalance_timeout_ms,
             server_assignor=said.server_assignor,
             classic_member_metadata=said.classic,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tidelog.coordinators.groups.consumer.assignors import Partitions
+    from tidelog.coordinators.groups.consumer.member import ClassicMetadata
 
 __all__ = ["Answer", "Heartbeat", "RefusedError", "check"]
 
@@ -42,6 +43,7 @@ class Heartbeat(NamedTuple):
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
+    classic: ClassicMetadata | None = None  # of a JoinGroup, which does not say an epoch
 
     @property
     def is_full(self) -> bool:

@@ -28,6 +28,10 @@ class ImageTopics:
         topic = self._image.topics.get(name)
         return None if topic is None else (topic.topic_id, len(topic.partitions))
 
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic."""
+        return self._image.topic_names.get(topic_id)
+
     def matching(self, regex: str) -> frozenset[str]:
         """Return the topics whose whole names match; ValueError for an invalid pattern, and for any
         without google-re2."""

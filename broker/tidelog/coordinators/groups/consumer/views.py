@@ -20,6 +20,9 @@ class Topics(Protocol):
     def find(self, name: str) -> tuple[bytes, int] | None:
         """Return the id and the number of partitions of a topic."""
 
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic."""
+
     def matching(self, regex: str) -> frozenset[str]:
         """Return the topics whose whole names match; ValueError for an invalid pattern."""
 
