@@ -631,3 +631,16 @@ def test_whatever_comes_and_goes_no_partition_is_owned_twice(seed: int) -> None:
     clients.append(ConsumerClient(broker, "last", "a", "c"))
     settle(broker, clients, rounds=80)
     assert len(owners(clients)) == 8
+
+
+# ---- sessions ------------------------------------------------------------------------------------
+
+
+def test_a_static_member_that_comes_back_under_its_own_id_has_a_session() -> None:
+    broker = GroupBroker()
+    member = ConsumerClient(broker, "m", instance_id="i")
+    member.beat()
+    member.beat(-2)
+    assert member.beat(0).error_code == NONE
+    broker.time.pass_(46)
+    assert consumer_group(broker).is_empty

@@ -2,7 +2,7 @@
 
 No record holds these: after loading, all sessions begin again. Members of the classic protocol have
 the session timeout that they ask for, and instead of a time for revoking, a time to join once they
-hear of a rebalance and a time to sync after that.
+are asked to and a time to sync after that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Deadlines:
             self._rebalances[member.member_id] = (member.epoch, at_ms)
 
     def must_join(self, member: ConsumerMember, now: Now) -> None:
-        """Note that a classic member hears of a rebalance; its time runs from the first time."""
+        """Note that a classic member was asked to join; its time runs from the first time."""
         at_ms = now.ticks_ms + member.subscription.rebalance_timeout_ms
         self._joins.setdefault(member.member_id, at_ms)
 

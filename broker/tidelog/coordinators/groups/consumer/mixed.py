@@ -40,12 +40,56 @@ from tidelog_protocol.primitives import uuid_to_str
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Protocol
 
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
     from tidelog.coordinators.groups.consumer.records import Record
-    from tidelog.coordinators.groups.coordinator import GroupCoordinator
-    from tidelog.coordinators.groups.member import JoinRequest, LeavingMember, Member, SyncRequest
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.coordinators.groups.consumer.views import Topics
+    from tidelog.coordinators.groups.group import Group
+    from tidelog.coordinators.groups.kinds import AnyGroup
+    from tidelog.coordinators.groups.member import (
+        Effect,
+        JoinRequest,
+        LeavingMember,
+        Member,
+        Now,
+        SyncRequest,
+    )
     from tidelog.coordinators.groups.shard import GroupShard
+    from tidelog.replication.internal_topics import KeyValue
+
+    class Coordinator(Protocol):
+        """The `GroupCoordinator`, as far as this needs it."""
+
+        config: BrokerConfig
+
+        @property
+        def topics(self) -> Topics:
+            """The cluster's topics."""
+
+        def now(self) -> Now:
+            """Return the current time."""
+
+        def append_consumer(
+            self, shard: GroupShard, group: ConsumerGroup, records: Sequence[Record]
+        ) -> ErrorCode:
+            """Append and apply records of a group."""
+
+        def append_swap(
+            self, shard: GroupShard, group: Group, records: Sequence[KeyValue]
+        ) -> ErrorCode:
+            """Append records by which a classic group takes a group's place."""
+
+        async def settled(self, shard: GroupShard) -> ErrorCode:
+            """Return when everything written so far is committed."""
+
+        def perform(self, shard: GroupShard, group: Group, effects: Sequence[Effect]) -> None:
+            """Perform the effects of a classic group."""
+
+        def watch(self, shard: GroupShard, group: AnyGroup) -> None:
+            """Set the timer of a group."""
+
 
 __all__ = ["MixedGroups"]
 
@@ -55,7 +99,7 @@ logger = logging.getLogger(__name__)
 class MixedGroups:
     """Classic members of the consumer groups of a `GroupCoordinator`."""
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._policy = coordinator.config.group_consumer_migration_policy
 
