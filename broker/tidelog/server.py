@@ -312,6 +312,7 @@ class BrokerServer:
             membership.forwarding.create_topics,
             config,
         )
+        self.at_end.append(topics.end)
         self._tier = self._remote_tier(cluster_id, replicas)
         return Parts(
             config=config,

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import tidelog
+from support.clusters import run
 from support.metadata import Metadata
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+
+    import pytest
 
 
 def running(
@@ -77,6 +81,29 @@ async def test_automatic_creation_runs_once_at_a_time(metadata: Metadata) -> Non
 async def test_automatic_creation_survives_a_broken_log(metadata: Metadata) -> None:
     metadata.executor.error = OSError("gone")
     assert await metadata.auto_topics.auto_create(["t"]) == {"t": ErrorCode.KAFKA_STORAGE_ERROR}
+
+
+def test_a_creation_that_the_end_of_its_broker_cuts_off_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG", "tidelog.cluster.auto_topics")
+
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3) as cluster:
+            first = cluster.brokers[0].server.metadata  # type: ignore[attr-defined]
+            controller = cluster.brokers[first.leader_id - 1]
+            other = next(each for each in cluster.brokers if each is not controller)
+            topics = other.server._auto_topics  # type: ignore[attr-defined]
+            await controller.freeze()
+            topics.start_auto_creation("t")
+            await asyncio.sleep(0)
+            await other.stop(controlled=False)  # type: ignore[call-arg]
+            await controller.thaw()
+
+    run(test)
+    texts = [(record.levelname, record.exc_info) for record in caplog.records]
+    assert texts == [("DEBUG", None)]
+    assert "automatic creation of topic t failed" in caplog.text
 
 
 @running

@@ -42,6 +42,7 @@ class AutoTopics:
         self._create_topics = create_topics
         self._config = config
         self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
+        self._is_ending = False
 
     def start_auto_creation(self, name: str) -> bool:
         """Begin to create a topic with the broker's defaults; False if that has already begun.
@@ -88,7 +89,8 @@ class AutoTopics:
         try:
             response = await self._create_topics(CreateTopicsRequest(topics=[topic]))
         except Exception as error:  # noqa: BLE001 - no caller may await this task
-            _log.error("automatic creation of topic %s failed: %s", name, error)
+            level = logging.DEBUG if self._is_ending else logging.ERROR
+            _log.log(level, "automatic creation of topic %s failed: %s", name, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         result = response.topics[0]
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -133,6 +135,10 @@ class AutoTopics:
                 for key, value in settings.items()
             ],
         )
+
+    def end(self) -> None:
+        """Report no more failures: the broker ends, and clients ask another one."""
+        self._is_ending = True
 
     async def close(self) -> None:
         """Wait for topics being created."""
