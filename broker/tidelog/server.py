@@ -205,6 +205,11 @@ class BrokerServer:
         return self._tier
 
     @property
+    def metrics_port(self) -> int | None:
+        """The port of its Prometheus endpoint, if it has one."""
+        return None if self._metrics is None else self._metrics.port
+
+    @property
     def flush_seconds_max(self) -> float:
         """How long its logs may take to become durable when it stops."""
         unflushed = 0 if self._logs is None else self._logs.unflushed

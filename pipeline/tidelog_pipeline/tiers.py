@@ -7,8 +7,6 @@ BytesOutPerSec and RemoteFetchBytesPerSec, which each broker reports on its Prom
 from __future__ import annotations
 
 import http.client
-import os
-import socket
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,9 +30,9 @@ _BROKER_SETTINGS = {
     "log.initial.task.delay.ms": "500",
     "log.segment.delete.delay.ms": "1000",
     "remote.log.manager.task.interval.ms": "1000",
+    "metrics.prometheus.listener": "127.0.0.1:0",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "5",  # not 50: one topic is tiered
 }
-_PORTS = (15_000, 32_000)  # below those that systems give to outgoing connections
 WAIT_SECONDS_MAX = 180.0
 _LOOK_SECONDS = 0.3
 _METER = "kafka_server_brokertopicmetrics_"
@@ -219,27 +217,9 @@ def tiered_cluster() -> Iterator[tuple[str, Tiers]]:
 
     At the end the brokers are gone, and all they had on disk and in the remote tier.
     """
-    first = _ports_in_a_row(BROKERS)
-    settings = _BROKER_SETTINGS | {"metrics.prometheus.listener": f"127.0.0.1:{first}"}
-    with tidelog.run(settings, brokers=BROKERS, tiered=True) as cluster:
-        servers = cluster.bootstrap_servers
-        yield servers, Tiers(servers, range(first, first + BROKERS))
-
-
-def _ports_in_a_row(count: int) -> int:
-    """Return the first of this many consecutive ports on which nothing listens now."""
-    low, high = _PORTS
-    # Processes that start together have neighbouring ids: they begin to look far from each other.
-    for first in range(low + os.getpid() * 97 % 10_000, high, count):
-        taken = [socket.socket() for _ in range(count)]
-        try:
-            for index, one in enumerate(taken):
-                one.bind(("127.0.0.1", first + index))
-        except OSError:
-            continue
-        finally:
-            for one in taken:
-                one.close()
-        return first
-    message = f"no {count} free ports in a row between {low} and {high}"
-    raise RuntimeError(message)
+    with tidelog.run(_BROKER_SETTINGS, brokers=BROKERS, tiered=True) as cluster:
+        states = cluster.ask("brokers.describe", {}).brokers
+        yield (
+            cluster.bootstrap_servers,
+            Tiers(cluster.bootstrap_servers, [state.running.metrics_port for state in states]),
+        )

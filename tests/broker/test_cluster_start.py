@@ -445,6 +445,26 @@ def test_what_is_in_the_way_of_a_start_is_one_line(brokers: int, tmp_path: Path)
         asyncio.run(started({}, brokers=brokers, data_dir=tmp_path / "file"))
 
 
+@pytest.mark.parametrize("listener", ["127.0.0.1:0", None])
+def test_each_broker_says_which_port_has_its_metrics(listener: str | None) -> None:
+    async def test() -> None:
+        settings = {"metrics.prometheus.listener": listener} if listener else {}
+        async with tidelog.Cluster(settings, brokers=2) as cluster:
+            states = (await cluster.ask("brokers.describe", {})).brokers
+            ports = [state.running.metrics_port for state in states]
+            if listener is None:
+                assert ports == [None, None]
+                return
+            assert len(set(ports)) == 2
+            for port in ports:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+                assert b" 200 OK" in await reader.readline()
+                writer.close()
+
+    asyncio.run(test())
+
+
 async def started(settings: dict[str, str], **how: Any) -> None:
     async with tidelog.Cluster(settings, **how):
         raise AssertionError("it runs")

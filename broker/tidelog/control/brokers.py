@@ -27,6 +27,8 @@ class Running:
     broker_epoch: int
     controller_id: int
     """The active controller that it knows; -1 if none."""
+    metrics_port: int | None
+    """The port of its Prometheus endpoint (`metrics.prometheus.listener`), if it has one."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def _describe(control: BrokerControl, _: Nothing) -> Running:
         cluster_id=image.cluster_id,
         broker_epoch=-1 if own is None else own.epoch,
         controller_id=image.controller_id,
+        metrics_port=server.metrics_port,
     )
 
 
