@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.admin import GroupAdmin
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.replication.log_dir_moves import LogDirMoves
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "client_handlers", "joined", "keys_of", "late_handlers", "log_dir_moves"]
 
 CONSUMER_GROUPS_OFFERED = False  # KIP-848: clients see it once migration is there
+SHARE_GROUPS_OFFERED = False  # KIP-932: brokers and clients see it once all of it is there
 
 
 class Parts(NamedTuple):
@@ -65,6 +67,7 @@ class Parts(NamedTuple):
     groups: GroupCoordinator
     group_admin: GroupAdmin
     transactions: Transactions
+    share_states: ShareStates
     topics: AutoTopics
     tier: RemoteTier | None
     volume_bytes: Callable[[str], tuple[int, int]]
@@ -106,7 +109,17 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **late_handlers(of_consumer_groups, lambda: _consumer_group_handlers(parts)),
         **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
+        **(_share_handlers(parts) if SHARE_GROUPS_OFFERED else {}),
     }
+
+
+def _share_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    def of_states() -> dict[ApiKey, Handler]:
+        from tidelog.api.share_state import ShareStateApi
+
+        return ShareStateApi(parts.share_states).handlers()
+
+    return late_handlers(keys_of("share_state"), of_states)
 
 
 def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
@@ -123,7 +136,12 @@ def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     metadata, admin = parts.metadata, parts.group_admin
     return joined(
         (
-            GroupsApi(parts.groups, lambda: metadata.image, parts.topics),
+            GroupsApi(
+                parts.groups,
+                lambda: metadata.image,
+                parts.topics,
+                has_share_groups=SHARE_GROUPS_OFFERED,
+            ),
             GroupOffsetsApi(
                 admin,
                 lambda: metadata.image,

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.quorum.core import QuorumCore
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.network.peers import PeerChannel
@@ -283,6 +284,7 @@ class Membership:
     def publisher(
         self,
         replicas: ReplicaManager,
+        share_states: ShareStates,
         groups: GroupCoordinator,
         transactions: Transactions,
         tier: RemoteTier | None,
@@ -293,6 +295,7 @@ class Membership:
             replicas=replicas,
             fetchers=self._fetchers,
             lost_replicas=self._lost_replicas,
+            share_states=share_states,
             groups=groups,
             transactions=transactions,
             tier=tier,

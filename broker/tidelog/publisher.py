@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.replication.fetcher_manager import FetcherManager
     from tidelog.replication.lost_replicas import LostReplicas
@@ -31,6 +32,7 @@ class MetadataPublisher(NamedTuple):
     replicas: ReplicaManager
     fetchers: FetcherManager | None
     lost_replicas: LostReplicas | None
+    share_states: ShareStates
     groups: GroupCoordinator
     transactions: Transactions
     tier: RemoteTier | None
@@ -43,6 +45,7 @@ class MetadataPublisher(NamedTuple):
             self.fetchers.on_image(delta, image)
         if self.lost_replicas is not None:
             self.lost_replicas.on_image(delta, image)
+        self.share_states.on_image(delta, image)
         self.groups.on_image(delta, image)
         self.transactions.on_image(delta, image)
         if self.tier is not None:

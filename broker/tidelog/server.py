@@ -29,6 +29,7 @@ from tidelog.cluster.controller.controller import Controller
 from tidelog.cluster.metadata.replay import ReplayError
 from tidelog.coordinators.groups.admin import GroupAdmin
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
+from tidelog.coordinators.share.share_states import ShareStates
 from tidelog.coordinators.transactions.transactions import Transactions
 from tidelog.disk_watch import DiskWatch
 from tidelog.foundation import (
@@ -117,6 +118,7 @@ class BrokerServer:
         self._moves: LogDirMoves | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: Transactions | None = None
+        self._share_states: ShareStates | None = None
         self._tier: RemoteTier | None = None
         self._group_admin: GroupAdmin | None = None
         self._maintenance: Maintenance | None = None
@@ -318,6 +320,13 @@ class BrokerServer:
             config,
         )
         self.at_end.append(topics.end)
+        share_states = self._share_states = ShareStates(
+            config=config,
+            work=runtime.work,
+            replica_manager=replicas,
+            topics=topics,
+            new_channel=membership.new_channel,
+        )
         self._tier = self._remote_tier(cluster_id, replicas)
         return Parts(
             config=config,
@@ -328,6 +337,7 @@ class BrokerServer:
             groups=groups,
             group_admin=group_admin,
             transactions=transactions,
+            share_states=share_states,
             topics=topics,
             tier=self._tier,
             volume_bytes=self._volume_bytes,
@@ -391,8 +401,9 @@ class BrokerServer:
     def _follow_images(self, metadata: MetadataLog, replicas: ReplicaManager) -> None:
         assert self._groups is not None
         assert self._transactions is not None
+        assert self._share_states is not None
         publisher = self._membership.publisher(
-            replicas, self._groups, self._transactions, self._tier
+            replicas, self._share_states, self._groups, self._transactions, self._tier
         )
         metadata.subscribe(publisher.publish)
 
@@ -499,6 +510,8 @@ class BrokerServer:
             self._transactions.close()
         if self._groups is not None:
             self._groups.close()
+        if self._share_states is not None:
+            self._share_states.close()
 
     async def _stop_sharing(self) -> None:
         """Stop partitions, then the channels to other nodes, then the metadata log."""

@@ -8,7 +8,16 @@ from support.metadata import cluster
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.publisher import MetadataPublisher
 
-ORDER = ["lifecycle", "replicas", "fetchers", "lost_replicas", "groups", "transactions", "tier"]
+ORDER = [
+    "lifecycle",
+    "replicas",
+    "fetchers",
+    "lost_replicas",
+    "share_states",
+    "groups",
+    "transactions",
+    "tier",
+]
 ABSENT = ["fetchers", "lost_replicas", "tier"]
 
 

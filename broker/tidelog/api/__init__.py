@@ -26,6 +26,7 @@ elections.py        ElectLeaders, UnregisterBroker, reassignments of partitions
 
 Between brokers:
 brokers.py          requests to the active controller
+share_state.py      Initialize-, Read-, Write-, DeleteShareGroupState, ReadShareGroupStateSummary
 decided.py          answers with the decision of the active controller, or its refusal
 quorum.py           requests of the metadata quorum; describe_quorum.py  DescribeQuorum
 """

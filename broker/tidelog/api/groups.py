@@ -2,8 +2,9 @@
 
 Behaviour. FindCoordinator creates `__consumer_offsets` or `__transaction_state` if it is missing
 and answers once it exists (Kafka answers COORDINATOR_NOT_AVAILABLE and creates it meanwhile: the
-client's retry costs more than the creation). Keys of share groups are refused with INVALID_REQUEST,
-as Kafka refuses the key of a coordinator that it does not run: clients fail at once. The
+client's retry costs more than the creation). Keys of share partitions are refused with
+INVALID_REQUEST unless share groups are offered, as Kafka refuses the key of a coordinator that it
+does not run: clients fail at once. The
 coordinator parks joins and syncs until their group decides. If the connection of a parked join
 closes, its member stays until its session ends, as in Kafka. There is no authorizer, so the
 authorized operations of DescribeGroups are all of them.
@@ -22,8 +23,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.cluster.metadata.image import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from tidelog.coordinators.groups.member import JoinRequest, LeavingMember, SyncRequest
+from tidelog.coordinators.share.values import SharePartition
 from tidelog.replication.internal_topics import ensure, partition_for
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -80,8 +86,13 @@ class GroupsApi:
         coordinator: GroupCoordinator,
         image: Callable[[], ClusterImage],
         topics: Topics,
+        *,
+        has_share_groups: bool = False,
     ) -> None:
         """`image` returns the current image; `topics` creates internal topics (the controller)."""
+        self._topic_of = dict(_TOPICS)
+        if has_share_groups:
+            self._topic_of[_SHARE_KEY_TYPE] = SHARE_GROUP_STATE_TOPIC
         self._coordinator = coordinator
         self._image = image
         self._topics = topics
@@ -102,7 +113,7 @@ class GroupsApi:
         self, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
         """Answer a FindCoordinator request, at once if the topic exists."""
-        topic = _TOPICS.get(request.key_type)
+        topic = self._topic_of.get(request.key_type)
         if topic is not None and topic not in self._image().topics:
             return self._create_and_find(topic, context, request)
         return self._found(context, request)
@@ -134,7 +145,9 @@ class GroupsApi:
         )
 
     def _coordinator_of(self, key: str, key_type: int, listener: str) -> _Coordinator:
-        name = _TOPICS.get(key_type)
+        name = self._topic_of.get(key_type)
+        if name == SHARE_GROUP_STATE_TOPIC and SharePartition.of_coordinator_key(key) is None:
+            name = None
         if name is None:
             message = "" if key_type == _SHARE_KEY_TYPE else _INVALID_REQUEST
             return _no_coordinator(key, ErrorCode.INVALID_REQUEST, message)

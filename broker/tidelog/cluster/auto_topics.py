@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tidelog.cluster.metadata.image import (
     GROUP_METADATA_TOPIC,
     REMOTE_LOG_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
 from tidelog_protocol.errors import ErrorCode
@@ -119,6 +120,16 @@ class AutoTopics:
                 "min.insync.replicas": str(config.transaction_state_log_min_isr),
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
                 "unclean.leader.election.enable": "false",
+            }
+        elif name == SHARE_GROUP_STATE_TOPIC:
+            partitions = config.share_coordinator_state_topic_num_partitions
+            factor = config.share_coordinator_state_topic_replication_factor
+            settings = {
+                "compression.type": "producer",
+                "cleanup.policy": "delete",  # the coordinator deletes what no state needs
+                "retention.ms": "-1",
+                "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+                "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
             }
         else:
             partitions, factor, settings = (

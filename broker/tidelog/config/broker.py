@@ -62,6 +62,7 @@ class BrokerConfig(
     config_keys.GroupKeys,
     group_keys.ConsumerGroupKeys,
     group_keys.ShareGroupKeys,
+    group_keys.ShareCoordinatorKeys,
     group_keys.StreamsGroupKeys,
     config_keys.TransactionKeys,
     TieredKeys,

@@ -6,7 +6,16 @@ within the `min` and `max` of its broker (`group_limits.py`).
 
 from __future__ import annotations
 
-from tidelog.config.vocabulary import CLUSTER_WIDE, ConfigError, integer, string, strings
+from tidelog.config.vocabulary import (
+    CLUSTER_WIDE,
+    HIGH,
+    LOW,
+    ConfigError,
+    integer,
+    short,
+    string,
+    strings,
+)
 from tidelog_storage.config_key import refuse
 
 _MIGRATION_POLICIES = ("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
@@ -152,6 +161,56 @@ class ShareGroupKeys:
     )
     share_fetch_purgatory_purge_interval_requests: int = integer(
         1000, "Requests between two cleanups of the waiting share fetches.", inert=True
+    )
+
+
+class ShareCoordinatorKeys:
+    """The state of share groups (KIP-932) and its topic."""
+
+    share_coordinator_state_topic_num_partitions: int = integer(
+        50, "Partitions of __share_group_state.", low=1, importance=HIGH
+    )
+    share_coordinator_state_topic_replication_factor: int = short(
+        3, "Replicas of __share_group_state.", low=1, importance=HIGH
+    )
+    share_coordinator_state_topic_min_isr: int = short(
+        2, "min.insync.replicas of __share_group_state.", low=1, importance=HIGH
+    )
+    share_coordinator_state_topic_segment_bytes: int = integer(
+        104857600, "Segment size of __share_group_state.", low=1, importance=HIGH
+    )
+    share_coordinator_threads: int = integer(1, "Threads of the coordinator.", low=1, inert=True)
+    share_coordinator_snapshot_update_records_per_snapshot: int = integer(
+        500, "Changes of a state between two snapshots of it.", low=0, high=500
+    )
+    share_coordinator_load_buffer_size: int = integer(
+        5242880, "Bytes read at a time when loading states.", low=1, importance=HIGH
+    )
+    share_coordinator_state_topic_compression_codec: int = integer(
+        0, "Codec of the batches in __share_group_state.", importance=HIGH
+    )
+    share_coordinator_append_linger_ms: int = integer(
+        -1, "Wait for more writes before an append.", low=-1, inert=True
+    )
+    share_coordinator_write_timeout_ms: int = integer(
+        5000, "How long a write waits for the replicas.", low=1, importance=HIGH
+    )
+    share_coordinator_state_topic_prune_interval_ms: int = integer(
+        300000,
+        "Time between deletions of records that no state needs.",
+        low=1,
+        importance=LOW,
+        internal=True,
+    )
+    share_coordinator_cold_partition_snapshot_interval_ms: int = integer(
+        300000,
+        "Age of a state's last snapshot at which it gets another one.",
+        low=1,
+        importance=LOW,
+        internal=True,
+    )
+    share_coordinator_cached_buffer_max_bytes: int = integer(
+        1048588, "Largest buffer kept for reuse.", low=524288, mode=CLUSTER_WIDE, inert=True
     )
 
 

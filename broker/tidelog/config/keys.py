@@ -412,9 +412,3 @@ class TransactionKeys:
         low=0,
         importance=HIGH,
     )
-    share_coordinator_state_topic_replication_factor: int = short(
-        3, "Replicas of __share_group_state.", low=1, importance=HIGH, inert=True
-    )
-    share_coordinator_state_topic_min_isr: int = short(
-        2, "min.insync.replicas of __share_group_state.", low=1, importance=HIGH, inert=True
-    )

@@ -161,6 +161,12 @@ class InternalTopic:
         high_watermark: int = self._partition(index).log.high_watermark
         return high_watermark
 
+    def delete_before(self, index: int, offset: int) -> None:
+        """Delete the records before an offset, which is committed; StorageError if refused."""
+        deleted = self._partition(index).delete_records(offset)
+        if isinstance(deleted, ErrorCode):
+            raise StorageError(deleted)
+
     def is_vacant(self, index: int) -> bool:
         """Return whether there is nothing to load."""
         log = self._partition(index).log

@@ -6,10 +6,10 @@ written.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from typing import NamedTuple
 
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
 
 __all__ = [
     "UNINITIALIZED",
@@ -37,8 +37,18 @@ class SharePartition(NamedTuple):
     @property
     def coordinator_key(self) -> str:
         """The key by which FindCoordinator finds its share coordinator."""
-        topic_id = urlsafe_b64encode(self.topic_id).decode().rstrip("=")
-        return f"{self.group_id}:{topic_id}:{self.partition}"
+        return f"{self.group_id}:{uuid_to_str(self.topic_id)}:{self.partition}"
+
+    @classmethod
+    def of_coordinator_key(cls, key: str) -> SharePartition | None:
+        """Return the share partition of a key, None for any other text."""
+        parts = key.rsplit(":", 2)
+        if len(parts) != 3 or not parts[0].strip():
+            return None
+        try:
+            return cls(parts[0], uuid_from_str(parts[1]), int(parts[2]))
+        except ValueError:
+            return None
 
 
 class StateBatch(NamedTuple):
