@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.consumer_groups import WALL_MS, Life, held_of, id_of, numbers
-from tidelog.coordinators.groups.consumer.records import decode, encode, subscription_record
+from tidelog.coordinators.groups.consumer.records import subscription_record
 from tidelog.coordinators.groups.consumer.requests import Heartbeat, RefusedError, check
 from tidelog.coordinators.groups.consumer.states import ConsumerGroupState, MemberState
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
+from tidelog.coordinators.groups.member_records import decode, encode
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from tidelog.control.state import (
     TransactionState,
 )
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.share.assignor import NAME
 from tidelog_protocol.apis import API
 from tidelog_protocol.primitives import uuid_to_str
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
     from tidelog.control.state import ReadState
     from tidelog.coordinators.groups.group import Group
-    from tidelog.coordinators.groups.kinds import AnyGroup
+    from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
     from tidelog.coordinators.groups.offsets import OffsetAndMetadata
     from tidelog.coordinators.transactions.transaction import Transaction
     from tidelog.network.connection import Connection
@@ -192,6 +193,9 @@ def _group(
     if isinstance(group, ConsumerGroup):
         epoch, protocol = group.epoch, group.assignor
         members = tuple(_consumers(group, image))
+    elif group.type == "share":
+        epoch, protocol = group.epoch, NAME
+        members = tuple(_consumers(group, image))
     else:
         epoch, protocol = group.generation, group.protocol_name
         members = tuple(_classic_members(group))
@@ -223,8 +227,8 @@ def _classic_members(group: Group) -> Iterator[MemberState]:
         )
 
 
-def _consumers(group: ConsumerGroup, image: ClusterImage) -> Iterator[MemberState]:
-    """Return the members of a KIP-848 group; partitions of deleted topics are left out."""
+def _consumers(group: MemberGroup, image: ClusterImage) -> Iterator[MemberState]:
+    """Return the members of a consumer or share group, without partitions of deleted topics."""
     for member in group.members.values():
         said = member.subscription
         yield MemberState(

@@ -12,5 +12,7 @@ shard.py        one partition of `__consumer_offsets` in memory
 coordinator.py  follows elections, performs effects, sets timers, writes records
 gauges.py       metrics of groups: number, offsets, lag
 admin.py        commit and fetch offsets; list, describe, delete and expire groups
+member_records.py  records of consumer and share groups in Kafka's bytes
 consumer/       groups of KIP-848, which no API offers yet
+share/          share groups of KIP-932, which no API offers yet
 """

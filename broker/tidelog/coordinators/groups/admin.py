@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from tidelog.coordinators.groups.consumer.group import ConsumerGroup
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
-    from tidelog.coordinators.groups.kinds import AnyGroup
+    from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
     from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
+    from tidelog.coordinators.groups.share.state_changes import StateChanges
     from tidelog.replication.purgatory import Timers
     from tidelog.seams import TimerHandle
 
@@ -62,6 +62,7 @@ class GroupAdmin:
         """`timers` is the time of periodic work."""
         self._coordinator = coordinator
         self._timers = timers
+        self.share_states: StateChanges | None = None  # set where share groups are served
         self._timer: TimerHandle | None = None
 
     # ---- offsets -----------------------------------------------------------------------------
@@ -135,10 +136,9 @@ class GroupAdmin:
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return FetchedOffsets(shard)
-        from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - late
 
         group = shard.groups.get(group_id)
-        if group is not None and not isinstance(group, Group):
+        if group is not None and group.type == "consumer":
             from tidelog.coordinators.groups.consumer.commits import fetch_error  # noqa: PLC0415
 
             error = fetch_error(group.members, *member)
@@ -171,6 +171,8 @@ class GroupAdmin:
         from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE  # noqa: PLC0415 - late
 
         shard, group = found
+        if group.type == "share":
+            return ErrorCode.GROUP_ID_NOT_FOUND
         if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return ErrorCode.NON_EMPTY_GROUP
         results = {
@@ -212,6 +214,12 @@ class GroupAdmin:
         shard, group = found
         if not group.is_empty:
             return ErrorCode.NON_EMPTY_GROUP
+        if group.type == "share" and self.share_states is not None:
+            error = await self.share_states.delete(shard, group)
+            if error is not ErrorCode.NONE:
+                return error
+            if self._coordinator.find(group_id) != found or not group.is_empty:
+                return ErrorCode.NON_EMPTY_GROUP  # a member has joined meanwhile
         changes = shard.forget_group(group_id)
         return await self._coordinator.remove(shard, group, changes)
 
@@ -256,6 +264,8 @@ class GroupAdmin:
         retention_ms = coordinator.config.offsets_retention_minutes * 60_000
         now_ms = coordinator.now().wall_ms
         for group in list(shard.groups.values()):
+            if group.type == "share":
+                continue  # it has no offsets here, and stays for its state as in Kafka
             unstable = shard.pending.of_group(group.group_id)
             tombstones, is_all = expired_offsets(
                 group, shard.latest, now_ms, retention_ms, unstable=unstable
@@ -268,9 +278,11 @@ class GroupAdmin:
 
 
 def _fencing(
-    group: ConsumerGroup, committer: Committer, changes: Sequence[OffsetChange]
+    group: MemberGroup, committer: Committer, changes: Sequence[OffsetChange]
 ) -> ErrorCode:
-    """Return the error of a commit by the epoch of its member."""
+    """Return the error of a commit by the epoch of its member. A share group has no offsets."""
+    if group.type == "share":
+        return ErrorCode.GROUP_ID_NOT_FOUND
     from tidelog.coordinators.groups.consumer.commits import Commit, commit_error  # noqa: PLC0415
 
     commit = Commit(committer.member_id, committer.generation, committer.group_instance_id)

@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
     from tidelog.coordinators.groups.consumer.mixed import MixedGroups
-    from tidelog.coordinators.groups.consumer.records import Record
     from tidelog.coordinators.groups.consumer.topics import ImageTopics
     from tidelog.coordinators.groups.consumer.views import ConsumerLimits
     from tidelog.coordinators.groups.group import Group
-    from tidelog.coordinators.groups.kinds import AnyGroup
+    from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
     from tidelog.coordinators.groups.member import (
         Effect,
         JoinRequest,
@@ -49,8 +48,10 @@ if TYPE_CHECKING:
         SyncResult,
         SyncWaiter,
     )
+    from tidelog.coordinators.groups.member_records import Record
     from tidelog.coordinators.groups.offsets import OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
+    from tidelog.coordinators.groups.share.limits import ShareLimits
     from tidelog.replication.internal_topics import KeyValue, LoadedRecord
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
@@ -128,10 +129,16 @@ class GroupCoordinator:
 
         config = self.config
         limits = GroupLimits(config.group_initial_rebalance_delay_ms, config.group_max_size)
-        return GroupShard(index, leader_epoch, limits, self._limits_of)
+        return GroupShard(index, leader_epoch, limits, self._limits_of, self._share_limits_of)
 
     def _limits_of(self, group_id: str) -> ConsumerLimits:
         from tidelog.coordinators.groups.consumer.settings import limits_of
+
+        assert self._image is not None, "an image makes this broker lead a shard"
+        return limits_of(self._configured_as, self._image, group_id)
+
+    def _share_limits_of(self, group_id: str) -> ShareLimits:
+        from tidelog.coordinators.groups.share.limits import limits_of
 
         assert self._image is not None, "an image makes this broker lead a shard"
         return limits_of(self._configured_as, self._image, group_id)
@@ -168,7 +175,7 @@ class GroupCoordinator:
                 self.perform(shard, group, group.begin_rebalance(reason, now))
             else:
                 self.watch(shard, group)
-        self.write_tombstones(shard, shard.forget_topics(shard.deleted_topics))
+        self._forget_topics(shard, shard.deleted_topics)
         shard.deleted_topics.clear()
 
     def resigned(self, shard: GroupShard) -> None:
@@ -191,14 +198,32 @@ class GroupCoordinator:
             if shard.is_loading:
                 shard.deleted_topics += topics
             else:
-                self.write_tombstones(shard, shard.forget_topics(topics))
+                self._forget_topics(shard, topics)
+
+    def _forget_topics(self, shard: GroupShard, topics: Sequence[tuple[str, bytes]]) -> None:
+        """Write tombstones of offsets, and take the topics out of share groups. The share
+        coordinator deletes its states of them by itself."""
+        self.write_tombstones(shard, shard.forget_topics(topics))
+        for group in list(shard.groups.values()):
+            if group.type != "share":
+                continue
+            records = group.forget_topics(topics)
+            error = self.append_consumer(shard, group, records) if records else ErrorCode.NONE
+            if error is not ErrorCode.NONE:
+                logger.warning(
+                    "Share group %s keeps deleted topics among its partitions: %s",
+                    group.group_id,
+                    error.name,
+                )
 
     def _configured(self, group_id: str) -> None:
         """Give a group its new settings. A shorter session begins with a member's heartbeat."""
-        from tidelog.coordinators.groups.group import Group
-
         found = self.find(group_id)
-        if not isinstance(found, ErrorCode) and not isinstance(found[1], Group):
+        if isinstance(found, ErrorCode):
+            return
+        if found[1].type == "share":
+            found[1].limits = self._share_limits_of(group_id)
+        elif found[1].type == "consumer":
             found[1].limits = self._limits_of(group_id)
 
     def _group_ids(self) -> list[str]:
@@ -259,8 +284,8 @@ class GroupCoordinator:
         now = self.now()
         group = shard.groups.get(group_id)
         if not isinstance(group, Group):
-            if group is not None and not group.is_empty:
-                return await self.mixed.join(shard, group, request, self._rng.uuid())
+            if group is not None and (group.type == "share" or not group.is_empty):
+                return await self._join_other(shard, group, request)
             if request.member_id:
                 return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
             created = self._create(shard, group_id, now)
@@ -271,6 +296,16 @@ class GroupCoordinator:
             prefix = (request.group_instance_id or request.client_id)[:_MEMBER_ID_PREFIX_MAX]
             request = request._replace(new_member_id=f"{prefix}-{self._new_uuid()}")
         return await answer_of(partial(self._begin_join, shard, group, request))
+
+    async def _join_other(
+        self, shard: GroupShard, group: MemberGroup, request: JoinRequest
+    ) -> JoinResult:
+        """Have a classic member join a consumer group with members, or refuse it."""
+        from tidelog.coordinators.groups.member import JoinResult
+
+        if group.type == "share":
+            return JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+        return await self.mixed.join(shard, group, request, self._rng.uuid())
 
     def _begin_join(
         self, shard: GroupShard, group: Group, request: JoinRequest, waiter: JoinWaiter
@@ -395,14 +430,18 @@ class GroupCoordinator:
         group = shard.groups.get(group_id)
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
 
-    def _find(self, group_id: str) -> tuple[GroupShard, AnyGroup] | ErrorCode:
-        """Find a group for a request of a classic member, which an unknown group does not have."""
+    def _find(self, group_id: str) -> tuple[GroupShard, Group | ConsumerGroup] | ErrorCode:
+        """Find a group for a request of a classic member, which an unknown group and a share group
+        do not have."""
         if not group_id and not self.led.is_closed:
             return ErrorCode.INVALID_GROUP_ID
         found = self.find(group_id)
         if found is ErrorCode.GROUP_ID_NOT_FOUND:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return found
+        if isinstance(found, ErrorCode):
+            return found
+        shard, group = found
+        return ErrorCode.UNKNOWN_MEMBER_ID if group.type == "share" else (shard, group)
 
     # ---- effects -----------------------------------------------------------------------------
 
@@ -466,10 +505,15 @@ class GroupCoordinator:
             self._remove_members(shard, group, group.expire(self.topics, self.now()))
 
     def _remove_members(
-        self, shard: GroupShard, group: ConsumerGroup, records: Sequence[Record]
+        self, shard: GroupShard, group: MemberGroup, records: Sequence[Record]
     ) -> None:
-        """Write the records that remove members of a KIP-848 group, if there are any."""
-        error = self.mixed.remove(shard, group, records) if records else ErrorCode.NONE
+        """Write the records that remove members of a consumer or share group, if there are any."""
+        if not records:
+            error = ErrorCode.NONE
+        elif group.type == "share":
+            error = self.append_consumer(shard, group, records)
+        else:
+            error = self.mixed.remove(shard, group, records)
         if error is not ErrorCode.NONE:
             logger.warning(
                 "Members of group %s stay for another session: removing them failed: %s",
@@ -579,11 +623,11 @@ class GroupCoordinator:
         return await self.settled(shard) if error is ErrorCode.NONE else error
 
     def append_consumer(
-        self, shard: GroupShard, group: ConsumerGroup, records: Sequence[Record]
+        self, shard: GroupShard, group: MemberGroup, records: Sequence[Record]
     ) -> ErrorCode:
-        """Append records of a KIP-848 group as one batch, then apply them. The group may take the
-        place of an empty classic one."""
-        from tidelog.coordinators.groups.consumer.records import encode
+        """Append records of a consumer or share group as one batch, then apply them. A consumer
+        group may take the place of an empty classic one."""
+        from tidelog.coordinators.groups.member_records import encode
         from tidelog.coordinators.groups.records import tombstones
 
         before = shard.groups.get(group.group_id)

@@ -39,6 +39,7 @@ from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Literal
 
 __all__ = ["TRANSITIONS", "Group", "GroupLimits", "GroupState"]
 
@@ -51,7 +52,7 @@ class Group:
     Invariants: `generation` never goes back; `pending_sync` names members.
     """
 
-    type = "classic"
+    type: Literal["classic"] = "classic"
 
     def __init__(self, group_id: str, now: Now, limits: GroupLimits) -> None:
         self.group_id = group_id

@@ -15,15 +15,16 @@ from tidelog.coordinators.groups.member import Member
 from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetChange, OffsetStore
 from tidelog.coordinators.groups.pending import PendingOffsets
 from tidelog.coordinators.groups.records import GroupChange
+from tidelog.coordinators.groups.share.limits import ShareLimits
 from tidelog.coordinators.groups.states import GroupLimits, GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import TypeAlias
 
-    from tidelog.coordinators.groups.consumer.records import Record
-    from tidelog.coordinators.groups.kinds import AnyGroup
+    from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
     from tidelog.coordinators.groups.member import Now
+    from tidelog.coordinators.groups.member_records import Record
     from tidelog.seams import TimerHandle
     from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
 
@@ -50,12 +51,15 @@ class GroupShard:
         leader_epoch: int,
         limits: GroupLimits,
         limits_of: Callable[[str], ConsumerLimits] = lambda _group_id: ConsumerLimits(),
+        share_limits_of: Callable[[str], ShareLimits] = lambda _group_id: ShareLimits(),
     ) -> None:
-        """`limits` is of classic groups, `limits_of` returns those of a KIP-848 group."""
+        """`limits` is of classic groups; the functions return those of a consumer group and of a
+        share group."""
         self.index = index
         self.leader_epoch = leader_epoch
         self.limits = limits
         self.limits_of = limits_of
+        self.share_limits_of = share_limits_of
         self.is_loading = True
         self.groups: dict[str, AnyGroup] = {}
         self.latest = OffsetStore()
@@ -93,28 +97,36 @@ class GroupShard:
             del self.groups[change.group_id]
 
     def replay_consumer(self, record: Record) -> None:
-        """Apply a record of a consumer group that has been appended or loaded.
+        """Apply a record of a consumer or share group that has been appended or loaded.
 
         A value makes the group: compaction may have left any of its records first. It replaces a
         simple group, which offsets alone have made.
         """
-        from tidelog.coordinators.groups.consumer.group import ConsumerGroup  # noqa: PLC0415 - late
-        from tidelog_protocol.messages.consumer_records import (  # noqa: PLC0415 - late
-            ConsumerGroupMetadataKey,
+        from tidelog.coordinators.groups.member_records import (  # noqa: PLC0415 - late
+            group_type,
+            removes_group,
         )
 
-        key, value = record
-        group = self.groups.get(key.group_id)
-        if not isinstance(group, ConsumerGroup):
-            if value is None:
+        group_id = record.key.group_id
+        group = self.groups.get(group_id)
+        if group is None or group.type != group_type(record):
+            if record.value is None:
                 return
-            group = self.groups[key.group_id] = ConsumerGroup(
-                key.group_id, self.limits_of(key.group_id)
-            )
-        if value is None and isinstance(key, ConsumerGroupMetadataKey):
-            del self.groups[key.group_id]
+            group = self.groups[group_id] = self._new_group(group_id, group_type(record))
+        assert not isinstance(group, Group)
+        if removes_group(record):
+            del self.groups[group_id]
         else:
             group.replay(record)
+
+    def _new_group(self, group_id: str, group_type: str) -> MemberGroup:
+        if group_type == "share":
+            from tidelog.coordinators.groups.share.group import ShareGroup  # noqa: PLC0415 - late
+
+            return ShareGroup(group_id, self.share_limits_of(group_id))
+        from tidelog.coordinators.groups.consumer.group import ConsumerGroup  # noqa: PLC0415 - late
+
+        return ConsumerGroup(group_id, self.limits_of(group_id))
 
     def appended(self, changes: Sequence[OffsetChange], end_offset: int, now: Now) -> None:
         """Apply appended offsets; `advance` commits them later."""

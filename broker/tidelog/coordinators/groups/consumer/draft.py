@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
-    from tidelog.coordinators.groups.consumer.records import Record
     from tidelog.coordinators.groups.consumer.subscriptions import Patterns, Subscriptions
     from tidelog.coordinators.groups.consumer.views import GroupView, Topics
     from tidelog.coordinators.groups.member import Now
+    from tidelog.coordinators.groups.member_records import Record
 
 __all__ = ["Draft", "preferred_assignor"]
 

@@ -20,7 +20,6 @@ from tidelog.coordinators.groups.consumer.member import (
 )
 from tidelog.coordinators.groups.consumer.reconciliation import next_step
 from tidelog.coordinators.groups.consumer.records import (
-    Record,
     assignment_record,
     epoch_record,
     pattern_record,
@@ -32,6 +31,7 @@ from tidelog.coordinators.groups.consumer.requests import Answer, RefusedError
 from tidelog.coordinators.groups.consumer.states import ConsumerGroupState, MemberState
 from tidelog.coordinators.groups.consumer.subscriptions import Subscriptions
 from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, NO_TIMESTAMP
+from tidelog.coordinators.groups.member_records import Record
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -44,7 +44,7 @@ from tidelog_protocol.messages.consumer_records import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any
+    from typing import Any, Literal
 
     from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog.coordinators.groups.consumer.requests import Heartbeat
@@ -68,7 +68,7 @@ class ConsumerGroup:
     has to revoke, is in `_owners`.
     """
 
-    type = "consumer"
+    type: Literal["consumer"] = "consumer"
     protocol_type = CONSUMER_PROTOCOL_TYPE
     retention_start_ms = NO_TIMESTAMP  # offsets expire by the time of their commits
 

@@ -17,9 +17,9 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import uuid_to_str
 
 if TYPE_CHECKING:
-    from tidelog.coordinators.groups.consumer.records import Record
     from tidelog.coordinators.groups.consumer.requests import Answer, Heartbeat
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.groups.member_records import Record
     from tidelog.coordinators.groups.shard import GroupShard, Watch
     from tidelog.seams import Rng
 
@@ -54,9 +54,8 @@ class ConsumerMembership:
         step = group.heartbeat(request, coordinator.topics, now)
         records += step.records
         if records:
-            append = coordinator.append_consumer
-            if request.epoch < 0:
-                append = coordinator.mixed.remove
+            is_leaving = request.epoch < 0
+            append = coordinator.mixed.remove if is_leaving else coordinator.append_consumer
             error = append(shard, group, records)
             if error is not ErrorCode.NONE:
                 raise RefusedError(error)
@@ -79,9 +78,10 @@ class ConsumerMembership:
             return group, []
         is_join = epoch == 0
         limits = shard.limits_of(group_id)
-        if is_join and (group is None or group.is_empty):
+        is_share = group is not None and group.type == "share"  # of which none is made another kind
+        if is_join and (group is None or (group.is_empty and not is_share)):
             return ConsumerGroup(group_id, limits), []
-        if is_join and group is not None:
+        if is_join and isinstance(group, Group):
             policy = self._coordinator.config.group_consumer_migration_policy
             return upgraded(group, limits, self._coordinator.topics, policy)
         message = f"Group {group_id} is not a consumer group."

@@ -35,9 +35,9 @@ from tidelog_protocol.errors import ErrorCode, ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tidelog.coordinators.groups.consumer.records import Record
     from tidelog.coordinators.groups.consumer.views import ConsumerLimits, Topics
     from tidelog.coordinators.groups.member import JoinRequest, Now
+    from tidelog.coordinators.groups.member_records import Record
     from tidelog.coordinators.groups.states import GroupLimits
     from tidelog.replication.internal_topics import KeyValue
 

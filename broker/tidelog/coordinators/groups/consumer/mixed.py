@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-    from tidelog.coordinators.groups.consumer.records import Record
     from tidelog.coordinators.groups.consumer.views import Topics
     from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.kinds import AnyGroup
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
         Now,
         SyncRequest,
     )
+    from tidelog.coordinators.groups.member_records import Record
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.replication.internal_topics import KeyValue
 

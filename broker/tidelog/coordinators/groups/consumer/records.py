@@ -1,19 +1,14 @@
-"""Records of a consumer group in `__consumer_offsets`, from and to Kafka's bytes.
-
-A key is an int16 record type and its body, a value an int16 version and its body.
-"""
+"""Records of a consumer group in `__consumer_offsets`, from and to its members."""
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.consumer.member import ConsumerMember, Subscription
 from tidelog.coordinators.groups.consumer.states import MemberState
-from tidelog_protocol.compiler import codec
+from tidelog.coordinators.groups.member_records import Record
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages.consumer_records import (
-    TABLES,
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -29,16 +24,11 @@ from tidelog_protocol.messages.consumer_records import (
 )
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog.coordinators.groups.consumer.member import Epochs
 
 __all__ = [
-    "Record",
     "assignment_record",
-    "decode",
-    "encode",
     "epoch_record",
     "pattern_record",
     "removal",
@@ -49,39 +39,8 @@ __all__ = [
     "with_subscription",
 ]
 
-_VERSION = Struct(">h")
-_TYPES = {key: number for number, (key, _) in TABLES.items()}
-
 _CurrentPartitions = ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
 _TargetPartitions = ConsumerGroupTargetAssignmentMemberValue.TopicPartition
-
-
-class Record(NamedTuple):
-    """A key and a value of the tables in `consumer_records`; None removes."""
-
-    key: Any
-    value: Any | None = None
-
-
-def encode(record: Record) -> tuple[bytes, bytes | None]:
-    """Return the bytes of a record."""
-    key = _VERSION.pack(_TYPES[type(record.key)]) + codec(type(record.key), 0).encode(record.key)
-    if record.value is None:
-        return key, None
-    return key, _VERSION.pack(0) + codec(type(record.value), 0).encode(record.value)
-
-
-def decode(key: bytes, value: bytes | None) -> Record | None:
-    """Return a record, None for one of another type; ProtocolError if it is corrupt."""
-    tables = TABLES.get(int.from_bytes(key[:2], "big", signed=True)) if len(key) > 1 else None
-    if tables is None:
-        return None
-    decoded_key = codec(tables[0], 0).decode(key, _VERSION.size)
-    if value is None:
-        return Record(decoded_key)
-    if value[: _VERSION.size] != _VERSION.pack(0):
-        raise ProtocolError(f"a {tables[1].__name__} with an unknown version")
-    return Record(decoded_key, codec(tables[1], 0).decode(value, _VERSION.size))
 
 
 def subscription_record(group_id: str, member: ConsumerMember) -> Record:

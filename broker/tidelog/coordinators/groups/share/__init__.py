@@ -1,0 +1,20 @@
+"""Share groups (KIP-932): several members read a partition, and acknowledge each record.
+
+states.py      states of a group
+member.py      one member: what it says about itself, its epoch, what it has; pure
+assignor.py    `simple`, the assignor; pure
+partitions.py  the share partitions of which there is state; pure
+group.py       one group: replays records, answers heartbeats with records; pure
+draft.py       the records of one heartbeat: subscription, target assignment, partitions; pure
+requests.py    a heartbeat: its fields and the checks of them; pure
+views.py       what a draft sees of a group
+limits.py      the settings that count for one group
+records.py     records of a group from and to its members
+membership.py  heartbeats: appends and applies their records
+state_changes.py  has the share coordinator begin and delete the state of partitions
+driven.py      calls of the share coordinator in tasks, for driven work
+
+As in consumer groups, a heartbeat changes nothing by itself: it returns records, which
+`ShareGroup.replay` applies once they are appended. The share coordinator (`coordinators/share`) has
+the state of the share partitions.
+"""

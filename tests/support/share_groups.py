@@ -1,0 +1,81 @@
+"""A share group with its records, its topics and its time, for tests of the pure core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from support.consumer_groups import WALL_MS, SomeTopics
+from tidelog.coordinators.groups.member import Now
+from tidelog.coordinators.groups.member_records import decode, encode
+from tidelog.coordinators.groups.share.group import ShareGroup
+from tidelog.coordinators.groups.share.limits import ShareLimits
+from tidelog.coordinators.groups.share.records import partitions_record
+from tidelog.coordinators.groups.share.requests import ShareHeartbeat, check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidelog.coordinators.groups.consumer.requests import Answer
+    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.share.group import ShareStep
+    from tidelog.coordinators.groups.share.partitions import TopicPartitions
+
+
+class ShareLife:
+    """One group; every record is written, read again from its bytes, and replayed."""
+
+    def __init__(self, limits: ShareLimits | None = None, **counts: int) -> None:
+        self.topics = SomeTopics(**counts)
+        self.limits = limits or ShareLimits(assignment_interval_ms=0)
+        self.group = ShareGroup("g", self.limits)
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.ticks_ms = 0
+        self.begun: dict[bytes, TopicPartitions] = {}
+
+    @property
+    def now(self) -> Now:
+        return Now(self.ticks_ms, WALL_MS + self.ticks_ms)
+
+    def heartbeat(self, request: ShareHeartbeat) -> Answer:
+        check("g", request)
+        self.last: ShareStep = self.group.heartbeat(request, self.topics, self.now)
+        self.append(self.last.records)
+        self.group.begun(self.last.initialize, self.now)
+        self.begun = self.last.initialize or self.begun
+        return self.last.answer
+
+    def append(self, records: Iterable[Record]) -> None:
+        for record in records:
+            key, value = encode(record)
+            self.log.append((key, value))
+            again = decode(key, value)
+            assert again == record
+            self.group.replay(again)
+
+    def join(self, member_id: str, *names: str, **fields: Any) -> Answer:
+        return self.heartbeat(ShareHeartbeat(member_id, 0, topic_names=names, **fields))
+
+    def beat(self, member_id: str, epoch: int, **fields: Any) -> Answer:
+        return self.heartbeat(ShareHeartbeat(member_id, epoch, **fields))
+
+    def initialized(self) -> None:
+        """The share coordinator has initialized what a heartbeat began last."""
+        after = self.group.partitions.initialized_now(self.begun)
+        self.append([partitions_record("g", after)])
+
+    def failed(self) -> None:
+        """The share coordinator could not."""
+        after = self.group.partitions.failed(self.begun)
+        self.append([partitions_record("g", after)])
+
+    def expire(self) -> None:
+        self.append(self.group.expire(self.topics, self.now))
+
+    def loaded(self) -> ShareGroup:
+        """The group as another broker loads it."""
+        group = ShareGroup("g", self.limits)
+        for key, value in self.log:
+            record = decode(key, value)
+            assert record is not None
+            group.replay(record)
+        return group
