@@ -11,10 +11,12 @@ import itertools
 from typing import Any
 
 from support.metadata import names_by_id
+from support.share_groups import SomePersister
 from tidelog.api.consumer_groups import ConsumerGroupsApi
 from tidelog.api.group_admin import GroupAdminApi
 from tidelog.api.group_offsets import GroupOffsetsApi
 from tidelog.api.groups import GroupsApi
+from tidelog.api.share_groups import ShareGroupsApi
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import (
     GROUP_METADATA_TOPIC,
@@ -27,6 +29,8 @@ from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.coordinators.groups.admin import GroupAdmin
 from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
+from tidelog.coordinators.groups.share.membership import ShareMembership
+from tidelog.coordinators.groups.share.state_changes import StateChanges
 from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.simulation.disk import SimDisk
@@ -167,6 +171,7 @@ class GroupBroker:
         self.disk = SimDisk(0)
         self.time = Time()
         self.rng = Rng()
+        self.persister = SomePersister()
         self.config = BrokerConfig.from_properties(
             {"log.dirs": "/data", **DEVELOPER_PROFILE, ASSIGNMENT_INTERVAL: "0"}
             | {name.replace("_", "."): value for name, value in settings.items()}
@@ -202,7 +207,11 @@ class GroupBroker:
         )
         self.coordinator = self.new_coordinator()
         self.admin = GroupAdmin(self.coordinator, self.time)
+        states = StateChanges(self.coordinator, self.persister)
+        self.admin.share_states = states
+        membership = ShareMembership(self.coordinator, states)
         handlers = {
+            **ShareGroupsApi(self.admin, lambda: self.image, membership).handlers(),
             **GroupsApi(self.coordinator, lambda: self.image, self).handlers(),
             **GroupAdminApi(self.admin).handlers(),
             **ConsumerGroupsApi(

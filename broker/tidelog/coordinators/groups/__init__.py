@@ -1,4 +1,4 @@
-"""Consumer groups, classic and of KIP-848, and their offsets.
+"""Groups of consumers, classic, of KIP-848 and share groups, and their offsets.
 
 group.py        one classic group: the steps of its state machine, the moves of a rebalance; pure
 kinds.py        what a group may be

@@ -40,37 +40,41 @@ class DrivenPersister:
 
     async def initialize(self, group_id: str, items: Sequence[Initialization]) -> list[Outcome]:
         """Begin states."""
-        return await self._answer_of(self._persister.initialize(group_id, items))
+        return await self._answer_of(partial(self._persister.initialize, group_id, items))
 
     async def read(self, group_id: str, items: Sequence[Reading]) -> list[StateOutcome]:
         """Read states as a leader."""
-        return await self._answer_of(self._persister.read(group_id, items))
+        return await self._answer_of(partial(self._persister.read, group_id, items))
 
     async def write(self, group_id: str, items: Sequence[Writing]) -> list[Outcome]:
         """Change states."""
-        return await self._answer_of(self._persister.write(group_id, items))
+        return await self._answer_of(partial(self._persister.write, group_id, items))
 
     async def delete(self, group_id: str, items: Sequence[Deletion]) -> list[Outcome]:
         """Delete states."""
-        return await self._answer_of(self._persister.delete(group_id, items))
+        return await self._answer_of(partial(self._persister.delete, group_id, items))
 
     async def read_summary(self, group_id: str, items: Sequence[Reading]) -> list[SummaryOutcome]:
         """Read summaries."""
-        return await self._answer_of(self._persister.read_summary(group_id, items))
+        return await self._answer_of(partial(self._persister.read_summary, group_id, items))
 
     def close(self) -> None:
         """Drop all calls; the work that waits for them never goes on."""
         for task in self._tasks:
             task.cancel()
 
-    async def _answer_of(self, call: Coroutine[Any, Any, T]) -> T:
+    async def _answer_of(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         answer: T = await answer_of(partial(self._begin, call))
         return answer
 
-    def _begin(self, call: Coroutine[Any, Any, T], on_done: Callable[[T], None]) -> None:
+    def _begin(
+        self, call: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]
+    ) -> None:
         task = asyncio.get_running_loop().create_task(self._run(call, on_done), name="share state")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, call: Coroutine[Any, Any, T], on_done: Callable[[T], None]) -> None:
-        on_done(await call)
+    async def _run(
+        self, call: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]
+    ) -> None:
+        on_done(await call())
