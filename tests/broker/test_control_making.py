@@ -59,7 +59,7 @@ def test_a_truncated_follower_fetches_again_what_it_lost() -> None:
             follower = 1 + leader % 3
             with pytest.raises(ControlError, match=f"broker: broker {leader} does not follow t-0"):
                 await cluster.topics.truncate("t", 0, leader, 0)
-            with pytest.raises(ControlError, match="offset: t-0 is at 0 to 6 there"):
+            with pytest.raises(ControlError, match=r"offset: .* t-0 on broker \d has 0 to 6, not"):
                 await cluster.topics.truncate("t", 0, follower, 7)
 
             await cluster.network.cut(leader, follower)
@@ -91,7 +91,7 @@ def test_a_follower_that_lacks_records_leads_and_the_others_lose_them() -> None:
             chosen = 1 + leader % 3
             with pytest.raises(ControlError, match=f"broker {leader} does not follow t-0"):
                 await cluster.topics.lose("t", offset=3, broker=leader)
-            with pytest.raises(ControlError, match="offset: t-0 is at 0 to 6 there"):
+            with pytest.raises(ControlError, match=r"offset: .* t-0 on broker \d has 0 to 6, not"):
                 await cluster.topics.lose("t", offset=7)
             assert await cluster.topics.lose("t", offset=3, broker=chosen) == Lost(chosen, 2)
             await cluster.topics.make_tombstones("t", ["c"])

@@ -202,7 +202,7 @@ def test_faults_that_cannot_be_are_refused() -> None:
             for call, args, field in (
                 ("fill_disk", {"broker": 9}, "broker"),
                 ("throttle_disk", own, "call"),
-                ("fail_store", own, "device"),  # it has no remote tier
+                ("fail_store", own, "broker"),  # it has no remote tier
                 ("fail_disk", {**own, "operations": "copies"}, "operations"),
                 ("slow_disk", own, "seconds"),
                 ("slow_disk", {**own, "seconds": 0}, "seconds"),

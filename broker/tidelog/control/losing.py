@@ -151,7 +151,10 @@ def _truncate_here(control: BrokerControl, args: CutHere) -> End:
         raise ControlError(text, field="broker", status=REFUSED)
     log = replica.log
     if not log.local_log_start_offset <= args.offset <= log.log_end_offset:
-        text = f"{name} is at {log.local_log_start_offset} to {log.log_end_offset} there"
+        text = (
+            f"the log of {name} on broker {args.broker} has {log.local_log_start_offset} to"
+            f" {log.log_end_offset}, not {args.offset}"
+        )
         raise ControlError(text, field="offset", status=REFUSED)
     if not server.membership.truncate_follower(replica, args.offset, stops=args.stops):
         text = f"{name} is not fetched by broker {args.broker} now; it has no leader"

@@ -74,10 +74,11 @@ class DeviceFaults:
     def check(self, device: Device) -> None:
         """Refuse a fault of what this broker does not have."""
         if device.device == "store" and self._store is None:
-            raise ControlError("this broker has no remote tier", field="device", status=REFUSED)
+            text = f"broker {self._node_id} has no remote tier"
+            raise ControlError(text, field="broker", status=REFUSED)
         if device.device == "disk" and not hasattr(self._files, "trouble"):
-            text = "this broker's files are not the system's"
-            raise ControlError(text, field="device", status=REFUSED)
+            text = f"the files of broker {self._node_id} are not the system's"
+            raise ControlError(text, field="broker", status=REFUSED)
 
     def set(self, devices: Sequence[Device]) -> None:
         """Have these faults from now on, and no others; those that stay keep their counts."""
