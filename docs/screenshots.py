@@ -102,6 +102,9 @@ async def story(control: HttpControl, servers: str) -> None:
         await consumer.commit({partition: 1850})
     control.faults.on("Produce", topic="payments").times(1).error("NOT_LEADER_OR_FOLLOWER")
     control.faults.on("Fetch", client_id="billing*").delay_answer(0.5).disable()
+    running = [broker.node_id for broker in control.state().brokers]
+    control.network.slow(running[0], running[1], 0.02)
+    control.devices.slow_disk(running[0], 0.005, "writes", topic="payments")
 
 
 async def send(producer: AIOKafkaProducer, count: int, *, age_ms: int = 0) -> None:

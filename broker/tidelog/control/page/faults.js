@@ -64,7 +64,7 @@ function healedView(key) {
   const [name, call, args, words] = what === "link"
     ? [`link ${first} to ${second}`, "network.heal", { broker: Number(first), other }, linkWords]
     : [`${second} of broker ${first}`, "devices.heal", { broker: Number(first), device: second }, deviceWords];
-  const list = h("ul", { class: "plain fault-words" });
+  const list = h("ul", { class: "fault-words" });
   const hits = h("span", { class: "quiet hits" });
   const heal = h("button", { type: "button", "aria-label": `Heal ${name}` }, "Heal");
   heal.addEventListener("click", () => act(call, args, `Healed ${name}`, heal));
