@@ -83,10 +83,22 @@ METRICS = {
     "p99 plain": Metric("us", more_is_better=False, digits=0),
     "p99 copying": Metric("us", more_is_better=False, digits=0),
     "copying by plain": Metric("", more_is_better=False, digits=2),
-    "p99 closed": Metric("us", more_is_better=False, digits=0),
-    "p99 open": Metric("us", more_is_better=False, digits=0),
-    "open by closed": Metric("", more_is_better=False, digits=2),
-    "closed by closed": Metric("", more_is_better=False, digits=2),
+    **{
+        f"{what} {name}": metric
+        for what, metric in {
+            "p99": Metric("us", more_is_better=False, digits=0),
+            "CPU": Metric("broker CPU us/record", more_is_better=False),
+        }.items()
+        for name in (
+            "closed",
+            "open",
+            *(
+                f"{kind} less closed{bound}"
+                for kind in ("open", "another closed")
+                for bound in ("", ", at least", ", at most")
+            ),
+        )
+    },
     "copy delay": Metric("ms", more_is_better=False, digits=0),
     "local rebuild": Metric("ms", more_is_better=False, digits=0),
     "remote rebuild": Metric("ms", more_is_better=False, digits=0),

@@ -32,7 +32,7 @@ class Spread(NamedTuple):
     @property
     def noise(self) -> float:
         """Half the distance of the extremes, as a share of the median."""
-        return (self.high - self.low) / 2 / self.median if self.median else 0.0
+        return (self.high - self.low) / 2 / abs(self.median) if self.median else 0.0
 
 
 class Samples:
