@@ -322,6 +322,7 @@ class BrokerServer:
         self.at_end.append(topics.end)
         share_states = self._share_states = ShareStates(
             config=config,
+            sessions=runtime.sessions,
             work=runtime.work,
             replica_manager=replicas,
             topics=topics,

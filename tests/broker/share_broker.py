@@ -54,6 +54,7 @@ class ShareBroker(GroupBroker):
     def new_coordinator(self) -> GroupCoordinator:
         self.states = ShareStates(
             config=self.config,
+            sessions=self.time,
             work=self.time,
             replica_manager=self.replica_manager,
             topics=self,

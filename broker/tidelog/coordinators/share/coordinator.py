@@ -54,9 +54,14 @@ class ShareCoordinator:
     """States by partition, and their records."""
 
     def __init__(
-        self, *, config: BrokerConfig, work: Timeline, replica_manager: ReplicaManager
+        self,
+        *,
+        config: BrokerConfig,
+        sessions: Timeline,
+        work: Timeline,
+        replica_manager: ReplicaManager,
     ) -> None:
-        """`work` is the time of snapshots and of pruning."""
+        """Loads are in the time of `sessions`, snapshots and pruning in that of `work`."""
         self.config = config
         self.topic = InternalTopic(
             SHARE_GROUP_STATE_TOPIC,
@@ -66,7 +71,7 @@ class ShareCoordinator:
             load_buffer_bytes=config.share_coordinator_load_buffer_size,
         )
         self.led: LedPartitions[ShareShard] = LedPartitions(
-            self.topic, replica_manager.node_id, work, self
+            self.topic, replica_manager.node_id, sessions, self
         )
         self._clock = replica_manager.clock
         self._work = work

@@ -66,6 +66,7 @@ class ShareStates:
         self,
         *,
         config: BrokerConfig,
+        sessions: Timeline,
         work: Timeline,
         replica_manager: ReplicaManager,
         topics: Topics,
@@ -74,7 +75,7 @@ class ShareStates:
         """`topics` creates the internal topic; `new_channel` connects to other brokers' client
         listeners, None for a lone broker."""
         self._config = config
-        self._work = work
+        self._sessions, self._work = sessions, work
         self._replicas = replica_manager
         self._topics = topics
         self._new_channel = new_channel
@@ -91,7 +92,10 @@ class ShareStates:
             from tidelog.coordinators.share.coordinator import ShareCoordinator
 
             self._coordinator = ShareCoordinator(
-                config=self._config, work=self._work, replica_manager=self._replicas
+                config=self._config,
+                sessions=self._sessions,
+                work=self._work,
+                replica_manager=self._replicas,
             )
             if self._image is not None:
                 self._coordinator.on_image(MetadataDelta(None, self._image), self._image)
