@@ -320,14 +320,7 @@ class BrokerServer:
             config,
         )
         self.at_end.append(topics.end)
-        share_states = self._share_states = ShareStates(
-            config=config,
-            sessions=runtime.sessions,
-            work=runtime.work,
-            replica_manager=replicas,
-            topics=topics,
-            new_channel=membership.new_channel,
-        )
+        share_states = self._share_states = self._new_share_states(replicas, topics)
         self._tier = self._remote_tier(cluster_id, replicas)
         return Parts(
             config=config,
@@ -343,6 +336,16 @@ class BrokerServer:
             tier=self._tier,
             volume_bytes=self._volume_bytes,
             moves=self._log_dir_moves,
+        )
+
+    def _new_share_states(self, replicas: ReplicaManager, topics: AutoTopics) -> ShareStates:
+        return ShareStates(
+            config=self.config,
+            sessions=self.runtime.sessions,
+            work=self.runtime.work,
+            replica_manager=replicas,
+            topics=topics,
+            new_channel=self._membership.new_channel,
         )
 
     def _maintain(self, logs: LogManager, disks: DiskWatch) -> None:
