@@ -113,6 +113,19 @@ def test_partitions_move_one_by_one() -> None:
     assert group_of(broker).state.value == "Stable"
 
 
+def test_a_topic_may_come_once_for_each_partition() -> None:
+    """Kafka goes through the whole list of what a member owns: partition 2 is not released yet."""
+    broker = GroupBroker()
+    join(broker, "m")
+    join(broker, "n")
+    assert numbers(beat(broker, "m", 1)) == {A: [0, 1]}
+    one_by_one = [*owned(a=[2]), *owned(a=[0]), *owned(a=[1])]
+    assert beat(broker, "m", 1, topic_partitions=one_by_one).member_epoch == 1
+    assert numbers(beat(broker, "n", 2)) is None
+    assert beat(broker, "m", 1, topic_partitions=one_by_one[1:]).member_epoch == 2
+    assert numbers(beat(broker, "n", 2)) == {A: [2]}
+
+
 def test_members_without_heartbeats_are_removed() -> None:
     broker = GroupBroker()
     two_members(broker)

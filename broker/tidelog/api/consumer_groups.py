@@ -198,10 +198,18 @@ def _heartbeat_of(context: RequestContext, request: ConsumerGroupHeartbeatReques
         None if names is None else tuple(names),
         request.subscribed_topic_regex,
         request.server_assignor,
-        None if owned is None else {each.topic_id: frozenset(each.partitions) for each in owned},
+        None if owned is None else _partitions_of(owned),
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java prints an address
     )
+
+
+def _partitions_of(owned: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions]) -> Partitions:
+    """Return partitions by topic id. A topic may come several times."""
+    found: dict[bytes, frozenset[int]] = {}
+    for each in owned:
+        found[each.topic_id] = found.get(each.topic_id, frozenset()).union(each.partitions)
+    return found
 
 
 def _listed(assigned: Mapping[bytes, Iterable[int]]) -> list[tuple[bytes, list[int]]]:
