@@ -6,6 +6,9 @@ simulated clients (`sim/observed.py`) and real ones (`compat/chaos`).
     calls.py         the calls, and the history that holds them
     queues.py        each partition as a queue: lost, doubled, reordered, phantom records
     transactions.py  atomicity, aborted and early reads, cycles of reads between transactions
+    members.py       static members of classic groups keep their place, and are fenced
+    epochs.py        groups with member epochs (KIP-848): owners, fencing, epochs that go back
+    tenures.py       who has what from when to when: no two at a time
     real_time.py     offsets that go back: ends and starts of logs, committed offsets, leaders
 
 Kafka's promises are fewer than linearizability. `real_time.py` says what each check leaves out, and

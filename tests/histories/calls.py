@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
 
 Place = tuple[str, int]
 """Topic and partition. The topic is its id where a name may come back."""
@@ -119,7 +119,10 @@ class Listed:
 
 @dataclass(slots=True)
 class Commit:
-    """An offset that a group commits. Checks expect that offsets of a place rise."""
+    """An offset that a group commits. Checks expect that offsets of a place rise.
+
+    `member_id` and `epoch`: of the member that commits; none outside of groups.
+    """
 
     client: str
     group: str
@@ -127,6 +130,8 @@ class Commit:
     offset: int
     span: Span
     outcome: Outcome
+    member_id: str = ""
+    epoch: int = -1
 
 
 @dataclass(slots=True)
@@ -171,6 +176,32 @@ class MemberCall:
     assignment: bytes = b""
 
 
+@dataclass(slots=True)
+class Beat:
+    """A heartbeat of a member of KIP-848: it joins (`epoch` 0), stays, or leaves (below 0).
+
+    `owned`: what it says that it has, None if it does not say. `assigned`: what the answer lets it
+    have, None if that has not changed. `rebalance_s`: how long it may take to give something up,
+    None if it does not say. `says_all`: as after a lost answer. `term`: of the coordinator, None if
+    another one may have been elected by then. An outcome is FAILED if the answer is that of a
+    coordinator which refuses.
+    """
+
+    group: str
+    member_id: str
+    epoch: int
+    span: Span
+    outcome: Outcome = Outcome.UNKNOWN
+    error: str = ""
+    instance: str | None = None
+    owned: frozenset[Place] | None = None
+    answered_epoch: int = -1
+    assigned: frozenset[Place] | None = None
+    rebalance_s: float | None = None
+    says_all: bool = False
+    term: Hashable = None
+
+
 class Loss(NamedTuple):
     """Something that Kafka does not promise to survive: from `at` on, what was known of a place
     (of all if None) may be gone from `from_offset` on.
@@ -190,8 +221,9 @@ class ClientHistory:
 
     `deleted` has, by place, the offset below which somebody asked to delete (or lets retention
     delete: `math.inf`). `steady`: from then on a group has the same static members, and no session
-    runs out. `together`: from then on all replicas of a compacted topic are in sync. `quiet_since`:
-    from then on there were no faults. `clocks_are_steady`: no broker's clock was set back.
+    runs out. `sessions`: seconds without a heartbeat after which a group of KIP-848 gives a member
+    up. `together`: from then on all replicas of a compacted topic are in sync. `quiet_since`: from
+    then on there were no faults. `clocks_are_steady`: no broker's clock was set back.
     """
 
     sends: list[Send] = field(default_factory=list)
@@ -202,6 +234,8 @@ class ClientHistory:
     led: list[Led] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
     member_calls: list[MemberCall] = field(default_factory=list)
+    beats: list[Beat] = field(default_factory=list)
+    sessions: dict[str, float] = field(default_factory=dict)
     steady: dict[str, float] = field(default_factory=dict)
     deleted: dict[Place, float] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)

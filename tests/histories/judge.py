@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from histories.epochs import check_epochs
 from histories.members import check_members
 from histories.queues import check_queues
 from histories.real_time import check_real_time
@@ -22,4 +23,5 @@ def anomalies(history: ClientHistory) -> list[Anomaly]:
         *check_real_time(history),
         *check_stamps(history),
         *check_members(history),
+        *check_epochs(history),
     ]

@@ -3,6 +3,7 @@
 
 faults.py     what goes wrong when: a plan drawn from the seed
 wire.py       a raw client; producers.py consumers.py groups.py admin.py: who uses it, and how
+consumer_groups.py  groups of KIP-848 and little else: a play with a chance of its own
 history.py    what clients were told, and what that obliges the broker to
 raw_logs.py   logs as the bytes on the disk say
 checkers.py   what must hold at every step, death and start, and at the end

@@ -18,6 +18,7 @@ from sim.cluster.transactions_habits import has_transactions
 from sim.cluster.transactions_steps import Case, play
 from sim.cluster.transactions_zombies import tell
 from sim.cluster.work.seeds import work_of
+from sim.consumer_groups import run_consumer_groups
 from sim.cuts import run_cuts
 from sim.failed_directory import run_failed_directory
 from sim.faults import Fault
@@ -32,6 +33,7 @@ from sim.mutants import (
     cluster,
     files,
     folders,
+    groups,
     healing,
     remote,
     storage,
@@ -162,6 +164,7 @@ GROUNDS = (
     *(Ground(kind, bugs, _random(BROKERS), _has(kind)) for kind, bugs in work.BY_KIND.items()),
     Ground("three replicas and a store", remote.MUTANTS, _play(_tier)),
     Ground("dead branches", tier_mutants.BRANCHES, _play(_branches)),
+    Ground("consumer groups", groups.MUTANTS, _play(run_consumer_groups)),
     Ground("cuts", storage.CUTS, _play(run_cuts)),
     Ground("folder lives", folders.LIVES, _play(run_folder_lives)),
     Ground("header rot", healing.HEADERS, _random(BROKERS), has_header_rot),

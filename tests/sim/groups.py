@@ -43,6 +43,7 @@ class GroupClient:
     """What members and simple groups do alike."""
 
     instance_id: str | None = None  # group.instance.id, of a static member (KIP-345)
+    commit_version = 8  # of OffsetCommit
 
     def __init__(self, world: World, name: str, group: str) -> None:
         self.world, self.name, self.group = world, name, group
@@ -85,7 +86,7 @@ class GroupClient:
                 OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=[partition])
             ],
         )
-        response = await self.client.ask(request, 8)
+        response = await self.client.ask(request, self.commit_version)
         error = ErrorCode(response.topics[0].partitions[0].error_code)
         if error is ErrorCode.NONE:
             self.world.history.count("offsets committed")

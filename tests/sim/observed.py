@@ -28,8 +28,10 @@ from histories.calls import (
 )
 from histories.judge import anomalies
 from sim.history import require
+from sim.observed_beats import beat_of
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.cluster import MetadataRequest
+from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest, ProduceRequest
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tidelog_protocol.messages.groups import (
@@ -70,14 +72,16 @@ MEMBER_CALLS = {HeartbeatRequest: "beat", JoinGroupRequest: "join", SyncGroupReq
 
 
 class Asked:
-    """One request. `response` stays None if no answer came."""
+    """One request. `response` stays None if no answer came. `term`: of the group's coordinator, if
+    it certainly was the one that answered."""
 
-    __slots__ = ("client", "completed", "host", "invoked", "message", "response")
+    __slots__ = ("client", "completed", "host", "invoked", "message", "response", "term")
 
     def __init__(self, client: str, host: str, message: Message, invoked: float) -> None:
         self.client, self.host, self.message, self.invoked = client, host, message, invoked
         self.completed = math.inf
         self.response: Any = None
+        self.term: Any = None
 
     @property
     def span(self) -> Span:
@@ -89,6 +93,7 @@ class Observer:
     """Every request of a run, in the order in which they left."""
 
     KINDS = (
+        ConsumerGroupHeartbeatRequest,
         EndTxnRequest,
         FetchRequest,
         ListOffsetsRequest,
@@ -106,6 +111,8 @@ class Observer:
         self.distrusted: set[str] = set()  # brokers that may read wrong offsets from their disks
         self.steady: dict[str, float] = {}  # groups, and since when
         self.together: dict[str, float] = {}  # topics, and since when
+        self.sessions: dict[str, float] = {}  # seconds, of groups of KIP-848
+        self.term_of: Callable[[str, str], Any] | None = None  # of a group, if this host has it
         self.quiet_since = math.inf
         self.clocks_are_steady = True
         self._now = now
@@ -115,13 +122,21 @@ class Observer:
         if not isinstance(message, self.KINDS):
             return None
         asked = Asked(client, host, message, self._now())
+        asked.term = self._term(asked)
         self.asked.append(asked)
         return asked
+
+    def _term(self, asked: Asked) -> Any:
+        if self.term_of is None or not isinstance(asked.message, ConsumerGroupHeartbeatRequest):
+            return None
+        return self.term_of(asked.message.group_id, asked.host)
 
     def answered(self, asked: Asked | None, response: Any) -> None:
         """Its answer reached the client."""
         if asked is not None:
             asked.completed, asked.response = self._now(), response
+            if asked.term is not None and asked.term != self._term(asked):
+                asked.term = None
 
 
 def judge_clients(observer: Observer, topics: Iterable[TopicHistory]) -> None:
@@ -150,6 +165,7 @@ class _Translation:
             quiet_since=observer.quiet_since,
             losses=observer.losses,
             steady=observer.steady,
+            sessions=observer.sessions,
             together=observer.together,
             clocks_are_steady=observer.clocks_are_steady,
         )
@@ -165,6 +181,7 @@ class _Translation:
         self._ids = {name: ids[0] for name, ids in by_name.items() if len(ids) == 1}
         self._known = {topic.topic_id for topic in topics}
         translate: dict[type, Callable[[Asked], None]] = {
+            ConsumerGroupHeartbeatRequest: lambda asked: self.history.beats.append(beat_of(asked)),
             EndTxnRequest: self._end,
             FetchRequest: self._fetch,
             ListOffsetsRequest: self._list,
@@ -393,6 +410,8 @@ class _Translation:
                         offset=partition.committed_offset,
                         span=asked.span,
                         outcome=Outcome.OK if is_ok else Outcome.UNKNOWN,
+                        member_id=message.member_id,
+                        epoch=getattr(message, "generation_id_or_member_epoch", -1),
                     )
                 )
 

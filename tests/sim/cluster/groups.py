@@ -25,6 +25,17 @@ NOT_NOW = NOT_NOW_AT_ONE | {ErrorCode.REQUEST_TIMED_OUT}
 Term = tuple[int, int]  # node id, leader epoch of the group's partition
 
 
+def term_of(world: ClusterWorld, group: str) -> Term | None:
+    """Who is coordinator and in which epoch, as the controller has it: nobody else may be. None if
+    those who have heard it are dead or still loading."""
+    image = world.machines.image()
+    topic = None if image is None else image.topics.get(OFFSETS_TOPIC)
+    if image is None or topic is None or world.checkers.in_sync.knows_newer_than(image):
+        return None
+    state = topic.partitions[partition_for(group, len(topic.partitions))]
+    return state.leader, state.leader_epoch
+
+
 class CoordinatorClient:
     """Asks a group's coordinator, wherever it is; `Lost` (after a while) if nobody is it."""
 
@@ -61,14 +72,8 @@ class CoordinatorClient:
         self.node_id = found.node_id
 
     def term(self) -> Term | None:
-        """Who is coordinator and in which epoch, as the controller has it: nobody else may be.
-        None if those who have heard it are dead or still loading."""
-        image = self.world.machines.image()
-        topic = None if image is None else image.topics.get(OFFSETS_TOPIC)
-        if image is None or topic is None or self.world.checkers.in_sync.knows_newer_than(image):
-            return None
-        state = topic.partitions[partition_for(self.group, len(topic.partitions))]
-        return state.leader, state.leader_epoch
+        """Its coordinator now."""
+        return term_of(self.world, self.group)
 
     def forget(self) -> None:
         """It is not the coordinator: find another."""

@@ -58,6 +58,7 @@ class ClusterWorld:
 
     is_about_transactions = False  # then a run has them whatever its seed says
     has_tier: bool | None = None  # None: its seed says
+    kinds_of_work: tuple[str, ...] | None = None  # None: its seed says
 
     def __init__(
         self, loop: SimLoop, seed: int, brokers: int, plan: Sequence[ClusterFault]
@@ -210,7 +211,7 @@ class ClusterWorld:
     async def run(self) -> None:
         """From empty disks to the verdict."""
         steps = steps_of(partitions_per_step(self.seed))
-        with self.transactions.habits.in_force(), steps:
+        with self.transactions.habits.in_force(), self.work.in_force(), steps:
             await self._run()
 
     async def _run(self) -> None:

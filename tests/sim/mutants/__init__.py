@@ -5,6 +5,7 @@ long as it is planted. Each says which promise it breaks. `storage.py`: on disk;
 `clients.py`: in answers alone;
 `cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
 `tier.py`: of the remote tier. `files.py`: of damaged files. `folders.py`: of log directories.
+`groups.py`: of groups of KIP-848.
 `strangers.py`: clients and processes that are believed.
 `healing.py`: of scrubs and repairs. `work.py`: of work that a part of the seeds has.
 `sim/grounds.py` says where each is looked for.
@@ -22,6 +23,7 @@ from sim.mutants import (
     cluster,
     files,
     folders,
+    groups,
     healing,
     remote,
     storage,
@@ -52,6 +54,7 @@ _PLAYED: tuple[Mapping[str, Planting], ...] = (  # chance seldom meets these
     files.PLAYED,
     folders.LIVES,
     folders.VOTERS,
+    groups.MUTANTS,
     healing.FOLLOWERS,
     healing.HEADERS,
     healing.MUTANTS,

@@ -13,6 +13,7 @@ KINDS = (
     "unclean elections",
 )
 SHARES = {
+    "consumer groups": ("members that beat", 0.06),
     "new topics that move": ("moves beside others", 0.08),
     "static members": ("members by instance", 0.08),
 }

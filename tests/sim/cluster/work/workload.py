@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.work.append_time import AppendTime
+from sim.cluster.work.consumer_groups import ConsumerGroups
 from sim.cluster.work.keyed import Compaction
 from sim.cluster.work.moves import Moves
 from sim.cluster.work.names import Names
@@ -16,7 +18,7 @@ from sim.cluster.work.unclean import Elections
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sim.cluster.faults import ClusterFaults
     from sim.cluster.work.part import Part
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 PARTS: Mapping[str, type[Part]] = {
     "append time": AppendTime,
     "compacted topic": Compaction,
+    "consumer groups": ConsumerGroups,
     "fetch sessions": Sessions,
     "names used again": Names,
     "new topics that move": Moves,
@@ -38,11 +41,20 @@ class Workload:
     """All kinds that the seed has."""
 
     def __init__(self, world: Any) -> None:
-        self.parts = [PARTS[kind](world) for kind in work_of(world.seed)]
+        kinds = work_of(world.seed) if world.kinds_of_work is None else world.kinds_of_work
+        self.parts = [PARTS[kind](world) for kind in kinds]
 
     def settings(self) -> dict[str, str]:
         """Of all brokers."""
         return {key: value for part in self.parts for key, value in part.settings().items()}
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """While a run lasts."""
+        with contextlib.ExitStack() as stack:
+            for part in self.parts:
+                stack.enter_context(part.in_force())
+            yield
 
     def topic_config(self, name: str) -> dict[str, str] | None:
         """What a topic of this name is created with; None for topics of others."""

@@ -1,0 +1,308 @@
+"""A member of a consumer group by its own protocol (KIP-848), as a client library is one.
+
+It beats, gives up what it may not have any more, says so, and only then takes what is new. It says
+all about itself when it joins and after each error, as the answer may be lost; else what changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sim.cluster.client import PAUSE_S
+from sim.cluster.groups import NOT_NOW, CoordinatorClient
+from sim.groups import GroupClient
+from sim.history import Violation, require
+from sim.observed_beats import places_of
+from sim.wire import Lost
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
+
+if TYPE_CHECKING:
+    from histories.calls import Place
+    from sim.history import TopicHistory
+
+BEAT_S = (0.04, 0.2)
+ABANDON = frozenset(
+    {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_MEMBER_ID}
+)
+LATE = ABANDON | {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.STALE_MEMBER_EPOCH}
+LEAVE, LEAVE_FOR_A_WHILE = -1, -2
+COMMIT = 0.4
+REVOKE_LATER = 0.3  # with each heartbeat
+HANG_UP = 0.06  # with each heartbeat
+SLEEP = 0.03
+SLEEP_S = (0.3, 4.0)
+NEW_SUBSCRIPTION = 0.02
+KEEP_ID = 0.5
+LISTS_EACH = 0.1  # a topic comes once for each partition, which Kafka understands
+
+_Owned = ConsumerGroupHeartbeatRequest.TopicPartitions
+
+
+class Subscription(NamedTuple):
+    """By name or by a regular expression, and the assignor that the member wants."""
+
+    names: tuple[str, ...] = ()
+    regex: str = ""
+    assignor: str | None = None
+
+
+class Habits(NamedTuple):
+    """What members do, beside beating."""
+
+    subscriptions: tuple[Subscription, ...]
+    rebalance_ms: int
+
+
+class ConsumerMember(GroupClient):
+    """One process. It ends when it is killed, has left, or another one has its instance id."""
+
+    world: Any
+    commit_version = 9
+
+    def __init__(self, world: Any, name: str, group: str, habits: Habits, number: int) -> None:
+        """`number` tells the processes of one name apart."""
+        super().__init__(world, name, group)
+        self.rng = self.client.rng = random.Random(f"{world.seed}:{name}.{number}")
+        self.habits = habits
+        self.subscription = self.rng.choice(habits.subscriptions)
+        self._lists_each = self.rng.random() < LISTS_EACH
+        self.held: frozenset[Place] = frozenset()  # what it reads
+        self.target: frozenset[Place] = frozenset()  # what it may read
+        self.beats = 0  # good ones in a row
+        self.is_leaving = self.is_fenced = False
+        self._begin_again(new_id=True)
+        self._task = world.spawn(name, self.run())
+
+    def new_client(self) -> CoordinatorClient:
+        """Who asks the coordinator, wherever it is."""
+        return CoordinatorClient(self.world, self.name, self.group, self.rng)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has been in the group for a while, with what it may have."""
+        return self.beats > 2 and self.held == self.target
+
+    def kill(self) -> None:
+        """It is gone without a word."""
+        self._task.cancel()
+        self.client.close()
+
+    async def ended(self) -> None:
+        """Its last request is answered, or lost."""
+        await asyncio.wait([self._task])
+
+    async def run(self) -> None:
+        """Beat, and do as members do."""
+        while not (self.is_leaving or self.is_fenced):
+            try:
+                await asyncio.sleep(self.rng.uniform(*BEAT_S))
+                await self._reconcile()
+                if not self.world.is_quiet and self.rng.random() < HANG_UP:
+                    await self._hang_up()
+                await self._beat()
+                if self.epoch > 0 and self.rng.random() < COMMIT:
+                    await self._commit_some(self.held)
+                if not self.world.is_quiet:
+                    await self._misbehave()
+            except Lost:
+                self._says_all, self.beats = True, 0
+        self.client.close()
+
+    # -- what is held ------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """Its member epoch."""
+        return self.generation
+
+    def _begin_again(self, *, new_id: bool) -> None:
+        self.generation, self.beats = 0, 0
+        self.held = self.target = frozenset()
+        self._said: frozenset[Place] | None = None
+        self._says_all = True
+        if new_id:
+            self.member_id = f"{self.name}-{self.rng.getrandbits(64):016x}"
+
+    async def _reconcile(self) -> None:
+        """Revoke first, some time; then take."""
+        gone = self.held - self.target
+        if gone and not self.world.is_quiet and self.rng.random() < REVOKE_LATER:
+            return
+        if gone and self.rng.random() < COMMIT:
+            await self._commit_some(gone)
+        new = self.target - self.held
+        self.held = self.target
+        if new:
+            self.world.history.count("partitions taken")
+            await self._look(new)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _request(self) -> ConsumerGroupHeartbeatRequest:
+        owned = None
+        if self._says_all or self.held != self._said:
+            owned = self._listed()
+            self._said = self.held
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            instance_id=self.instance_id,
+            topic_partitions=owned,
+        )
+        if self._says_all:
+            request.rebalance_timeout_ms = self.habits.rebalance_ms
+            request.subscribed_topic_names = list(self.subscription.names)
+            request.subscribed_topic_regex = self.subscription.regex
+            request.server_assignor = self.subscription.assignor
+        return request
+
+    def _listed(self) -> list[Any]:
+        by_topic: dict[str, list[int]] = {}
+        for topic, index in sorted(self.held):
+            by_topic.setdefault(topic, []).append(index)
+        return [
+            _Owned(topic_id=bytes.fromhex(topic), partitions=some)
+            for topic, indexes in by_topic.items()
+            for some in ([[index] for index in indexes] if self._lists_each else [indexes])
+        ]
+
+    async def _beat(self) -> None:
+        response = await self.client.ask(self._request(), 1)
+        error = ErrorCode(response.error_code)
+        if error is not ErrorCode.NONE:
+            await self._trouble(error)
+            return
+        self._says_all = False
+        self.generation = response.member_epoch
+        if response.assignment is not None:
+            self.target = places_of(response.assignment.topic_partitions)
+        is_new = self.target != self.held
+        self.beats = 0 if is_new else self.beats + 1
+        self.world.history.count("heartbeats of KIP-848")
+
+    async def _trouble(self, error: ErrorCode) -> None:
+        self._says_all, self.beats = True, 0
+        if error in NOT_NOW:
+            self.client.forget()
+            await asyncio.sleep(PAUSE_S)
+        elif error in ABANDON:
+            self.world.history.count(f"members answered {error.name}")
+            self._begin_again(new_id=self.rng.random() >= KEEP_ID)
+        elif error is ErrorCode.UNRELEASED_INSTANCE_ID:
+            self.world.history.count("instances not released")
+            await asyncio.sleep(PAUSE_S)
+        elif error is ErrorCode.FENCED_INSTANCE_ID:
+            self.world.history.count("processes fenced")
+            self.is_fenced = True
+        else:
+            raise Violation(f"ConsumerGroupHeartbeat of {self.name} was answered {error.name}")
+
+    async def leave(self) -> None:
+        """Leave for good; a static member may only be away."""
+        epoch = LEAVE
+        if self.instance_id is not None and self.rng.random() < 0.7:
+            epoch = LEAVE_FOR_A_WHILE
+        while self.epoch > 0:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=self.group,
+                member_id=self.member_id,
+                member_epoch=epoch,
+                instance_id=self.instance_id,
+            )
+            self.held = frozenset()
+            try:
+                error = ErrorCode((await self.client.ask(request, 1)).error_code)
+            except Lost:
+                if not self.world.is_quiet:
+                    return
+                continue
+            if error not in NOT_NOW:
+                is_known = error is ErrorCode.NONE or error in LATE
+                require(is_known, f"a member that leaves was answered {error.name}")
+                return
+            self.client.forget()
+            await asyncio.sleep(PAUSE_S)
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    def _topic(self, place: Place) -> TopicHistory | None:
+        """The topic, if it stays."""
+        topic: TopicHistory | None = self.world.history.topics.get(bytes.fromhex(place[0]))
+        stays = topic in self.world.base_topics or topic in self.world.work.topics()
+        return topic if stays else None
+
+    async def _commit_some(self, places: frozenset[Place]) -> None:
+        known = [place for place in sorted(places) if self._topic(place) is not None]
+        if not known:
+            return
+        place = self.rng.choice(known)
+        topic = self._topic(place)
+        assert topic is not None
+        error = await self.commit(topic.name, place[1])
+        if error in NOT_NOW:
+            self.client.forget()
+        elif error is not ErrorCode.NONE:
+            require(error in LATE, f"OffsetCommit of {self.name} was answered {error.name}")
+            self.world.history.count("late commits refused")
+
+    async def _look(self, places: frozenset[Place]) -> None:
+        """Where it goes on reading: at no older offset than was acknowledged before."""
+        asked = {place: topic for place in sorted(places) if (topic := self._topic(place))}
+        if not asked or self.epoch <= 0:
+            return
+        acked = {
+            (topic.name, index): self.world.history.commits(self.group, topic.name, index).acked
+            for (_, index), topic in asked.items()
+        }
+        topics = [
+            OffsetFetchRequest.OffsetFetchRequestTopics(name=name, partition_indexes=[index])
+            for name, index in acked
+        ]
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id=self.group, member_id=self.member_id, member_epoch=self.epoch, topics=topics
+        )
+        answer = (await self.client.ask(OffsetFetchRequest(groups=[group]), 9)).groups[0]
+        error = ErrorCode(answer.error_code)
+        if error is not ErrorCode.NONE:
+            is_known = error in NOT_NOW or error in LATE
+            require(is_known, f"OffsetFetch of {self.name} was answered {error.name}")
+            return
+        if self.client.life is None:
+            return
+        for topic in answer.topics:
+            for each in topic.partitions:
+                wanted = acked[topic.name, each.partition_index]
+                require(
+                    each.committed_offset >= wanted,
+                    f"{self.group} committed {wanted} of {topic.name}-{each.partition_index}, and"
+                    f" its next owner begins at {each.committed_offset}",
+                )
+
+    # -- bad manners -------------------------------------------------------------------------------
+
+    async def _hang_up(self) -> None:
+        """A heartbeat is sent, and its answer not waited for."""
+        asking = asyncio.get_running_loop().create_task(self.client.ask(self._request(), 1))
+        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.sleep(self.rng.uniform(0, 0.01))
+        self.client.close()
+        await asyncio.wait([asking])
+        self.world.history.count("answers not waited for")
+        raise Lost("it hung up")
+
+    async def _misbehave(self) -> None:
+        """Now and then it stands still, or wants something else."""
+        chance = self.rng.random()
+        if chance < SLEEP:
+            await asyncio.sleep(self.rng.uniform(*SLEEP_S))
+            self.world.history.count("members that sleep")
+            if self.epoch > 0:
+                await self._commit_some(self.held)  # it does not know yet that it is late
+        elif chance < SLEEP + NEW_SUBSCRIPTION:
+            self.subscription = self.rng.choice(self.habits.subscriptions)
+            self._says_all = True

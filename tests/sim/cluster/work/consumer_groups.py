@@ -1,0 +1,239 @@
+"""Groups of KIP-848: members that come and go, in bad manners, dynamic ones and instances.
+
+While faults last, members' histories alone are judged (`histories/epochs.py`). When they are over,
+every member soon has its target assignment, and the coordinator describes what the members have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from sim.cluster.client import PAUSE_S
+from sim.cluster.consumer_member import ConsumerMember, Habits, Subscription
+from sim.cluster.groups import NOT_NOW, CoordinatorClient, check_offsets, term_of
+from sim.cluster.transactions_habits import SEVERAL
+from sim.cluster.work.part import Part
+from sim.history import require
+from sim.observed_beats import places_of
+from sim.wire import Lost
+from tidelog import assembly
+from tidelog.simulation.machine import COMPACTION
+from tidelog.simulation.machines import host_of
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Iterable, Mapping
+
+    from histories.calls import Place
+
+GROUP = "of members that beat"
+TOPIC, LATE_TOPIC = "grouped", "grouped-late"
+SESSIONS_MS = (900, 1500, 3000)
+REBALANCES_MS = (1000, 2500, 10_000)
+INTERVALS_MS = (0, 0, 300)  # between target assignments
+LIFE_S = (0.3, 3.0)
+AWAY_S = (0.0, 0.1, 0.5, 2.0)
+LATE_S = (0.5, 5.0)
+STABLE_S_MAX = 30.0
+COMPACTED = 0.35
+LEAVES = 0.4
+
+
+class ConsumerGroups(Part):
+    """One group."""
+
+    name = "consumer groups"
+
+    def __init__(self, world: Any) -> None:
+        super().__init__(world)
+        self.session_ms = self.rng.choice(SESSIONS_MS)
+        self._is_compacted = self.rng.random() < COMPACTED
+        self._has_instance = [self.rng.random() < 0.4 for _ in range(self.rng.randint(2, 5))]
+        self._current: dict[int, ConsumerMember] = {}
+        self._processes = 0
+
+    def in_force(self) -> contextlib.AbstractContextManager[Any]:
+        """The protocol is offered."""
+        return mock.patch.object(assembly, "CONSUMER_GROUPS_OFFERED", True)
+
+    def settings(self) -> Mapping[str, str]:
+        """Short times; perhaps the group's log is compacted all the time."""
+        session_ms = str(self.session_ms)
+        return {
+            "group.consumer.session.timeout.ms": session_ms,
+            "group.consumer.min.session.timeout.ms": session_ms,
+            "group.consumer.heartbeat.interval.ms": "100",
+            "group.consumer.min.heartbeat.interval.ms": "100",
+            "group.consumer.assignment.interval.ms": str(self.rng.choice(INTERVALS_MS)),
+            **({**COMPACTION, **SEVERAL} if self._is_compacted else {}),
+        }
+
+    async def create(self) -> None:
+        """The topic of the group's own."""
+        observer = self.world.observer
+        observer.sessions[GROUP] = self.session_ms / 1000
+        observer.term_of = self._term
+        self.topics.append(await self.create_topic(TOPIC, self.rng.randint(2, 6)))
+        self._habits = Habits(self._subscriptions(), self.rng.choice(REBALANCES_MS))
+        self.world.clients += [f"beating-{number}" for number in range(len(self._has_instance))]
+
+    def _term(self, group: str, host: str) -> Any:
+        term = term_of(self.world, group)
+        return term if term is not None and host_of(term[0]) == host else None
+
+    def _subscriptions(self) -> tuple[Subscription, ...]:
+        """Those that members choose from: often all of them want the same."""
+        base = tuple(topic.name for topic in self.world.base_topics)
+        all_names = (*base, TOPIC)
+        drawn = [
+            Subscription(all_names, assignor=self.rng.choice((None, "uniform", "range"))),
+            Subscription(regex="base-.*|grouped.*"),
+            Subscription((TOPIC,)),
+            Subscription((base[0],), "grouped.*"),
+        ]
+        count = self.rng.choice((1, 1, 2, len(drawn)))
+        return tuple(self.rng.sample(drawn, count))
+
+    def start(self) -> None:
+        """Processes begin, and die."""
+        for number in range(len(self._has_instance)):
+            life = self.world.spawn(f"beating-{number} driver", self._lives(number))
+            self.clients.append(life)
+        self.clients.append(self.world.spawn("late topic", self._create_late()))
+
+    async def _create_late(self) -> None:
+        await asyncio.sleep(self.rng.uniform(*LATE_S))
+        self.topics.append(await self.create_topic(LATE_TOPIC, self.rng.randint(1, 3)))
+
+    def _begin(self, number: int) -> ConsumerMember:
+        self._processes += 1
+        name = f"beating-{number}"
+        member = ConsumerMember(self.world, name, GROUP, self._habits, self._processes)
+        if self._has_instance[number]:
+            member.instance_id = f"instance-{number}"
+        self._current[number] = member
+        return member
+
+    async def _lives(self, number: int) -> None:
+        """Processes, one after the other."""
+        rng = random.Random(f"{self.world.seed}:lives of beating-{number}")
+        await asyncio.sleep(rng.choice(AWAY_S))
+        member = self._begin(number)
+        while not self.world.is_quiet:
+            await asyncio.sleep(rng.uniform(*LIFE_S))
+            if member.is_fenced or rng.random() < 0.5:
+                continue
+            if rng.random() < LEAVES:
+                await self._until_left(member)
+            member.kill()
+            self.world.history.count("members of KIP-848 that come back")
+            await asyncio.sleep(rng.choice(AWAY_S))
+            member = self._begin(number)
+
+    async def _until_left(self, member: ConsumerMember) -> None:
+        member.is_leaving = True
+        await member.ended()
+        await member.leave()
+
+    async def finish(self) -> None:
+        """All have what they may have, as their coordinator says; then all leave."""
+        await super().finish()
+        for number, member in self._current.items():
+            if member.is_fenced:
+                self._begin(number)
+        client = CoordinatorClient(self.world, "admin", GROUP, self.rng)
+        await self._until_stable(client)
+        await check_offsets(self.world, client, GROUP)
+        for member in self._current.values():
+            await self._until_left(member)
+        described = await self._describe(client)
+        away = [member.instance_id for member in described.members]
+        require(None not in away, f"{GROUP} has members, and all have left")
+        client.close()
+
+    # -- the target assignment ---------------------------------------------------------------------
+
+    async def _until_stable(self, client: CoordinatorClient) -> None:
+        end_s = self.world.loop.time() + STABLE_S_MAX
+        while True:
+            reason = self._instability() or self._otherwise(await self._describe(client))
+            if reason is None:
+                return
+            require(self.world.loop.time() < end_s, f"{GROUP} is not reconciled: {reason}")
+            await asyncio.sleep(0.1)
+
+    def _instability(self) -> str | None:
+        members = list(self._current.values())
+        if all(each.is_settled for each in members) and len({m.epoch for m in members}) == 1:
+            return self._assigned_otherwise(members)
+        return str([(m.member_id, m.epoch, m.beats, sorted(m.held ^ m.target)) for m in members])
+
+    def _assigned_otherwise(self, members: Iterable[ConsumerMember]) -> str | None:
+        """Each partition has one owner, which wants its topic; owners of the same have as many."""
+        image = self.world.machines.image()
+        owners: Counter[Place] = Counter(place for member in members for place in member.held)
+        wanted: set[Place] = set()
+        for member in members:
+            names = [name for name in image.topics if _wants(member.subscription, name)]
+            own = {
+                (image.topics[name].topic_id.hex(), index)
+                for name in names
+                for index in range(len(image.topics[name].partitions))
+            }
+            if not member.held <= own:
+                return f"{member.member_id} has {sorted(member.held - own)}, and wants {names}"
+            wanted |= own
+        if owners != Counter(wanted):
+            return f"owned: {sorted(owners.items())}; wanted: {sorted(wanted)}"
+        sizes = [len(member.held) for member in members]
+        is_uniform = all(
+            member.subscription == self._habits.subscriptions[0] for member in members
+        ) and self._habits.subscriptions[0].assignor in (None, "uniform")
+        if is_uniform and max(sizes) - min(sizes) > 1:
+            return f"the members have {sizes} partitions"
+        return None
+
+    async def _describe(self, client: CoordinatorClient) -> Any:
+        while True:
+            try:
+                answer = await client.ask(ConsumerGroupDescribeRequest(group_ids=[GROUP]), 1)
+            except Lost:
+                continue
+            error = ErrorCode(answer.groups[0].error_code)
+            if error is ErrorCode.NONE:
+                return answer.groups[0]
+            require(error in NOT_NOW, f"ConsumerGroupDescribe was answered {error.name}")
+            client.forget()
+            await asyncio.sleep(PAUSE_S)
+
+    def _otherwise(self, described: Any) -> str | None:
+        """Why the coordinator does not describe what the members have."""
+        if described.group_state != "Stable":
+            return f"it is {described.group_state}"
+        held = {member.member_id: member.held for member in self._current.values()}
+        told, targets = (
+            {
+                member.member_id: places_of(getattr(member, name).topic_partitions)
+                for member in described.members
+            }
+            for name in ("assignment", "target_assignment")
+        )
+        if not held == told == targets:
+            return f"members have {held}, described: {told} of {targets}"
+        epochs = {member.member_epoch for member in described.members}
+        epochs |= {member.epoch for member in self._current.values()}
+        epochs |= {described.group_epoch, described.assignment_epoch}
+        return None if len(epochs) == 1 else f"it is in the epochs {sorted(epochs)}"
+
+
+def _wants(subscription: Subscription, name: str) -> bool:
+    if name in subscription.names:
+        return True
+    prefixes = [part.removesuffix(".*") for part in subscription.regex.split("|") if part]
+    return any(name.startswith(prefix) for prefix in prefixes)

@@ -1,0 +1,89 @@
+"""A group of KIP-848 and little else: three brokers that come and go, and members that do.
+
+Chance brings in seconds what takes a random run of everything much longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from sim.cluster.admin import ClusterAdmin
+from sim.cluster.faults import ClusterFaults, draw_cluster_plan
+from sim.cluster.world import START_S_MAX, WHOLE_S_MAX, ClusterWorld
+from tidelog.simulation.loop import SimLoop
+from tidelog.simulation.machine import in_lane
+
+if TYPE_CHECKING:
+    from sim.cluster.faults import ClusterFault
+
+BROKERS = 3
+FAULTS_MAX = 8
+KINDS = frozenset(
+    {
+        "cut from brokers",
+        "cut one way",
+        "elect preferred",
+        "isolate",
+        "kill",
+        "kill inside",
+        "kill leader",
+        "pause",
+        "reset",
+        "restart",
+        "slow network",
+    }
+)
+
+
+def draw_plan(seed: int) -> list[ClusterFault]:
+    """Those that move coordinators and lose answers."""
+    plan = [fault for fault in draw_cluster_plan(f"groups-{seed}", BROKERS) if fault.kind in KINDS]
+    return plan[:FAULTS_MAX]
+
+
+class GroupsWorld(ClusterWorld):
+    """A run of one group."""
+
+    has_tier = False
+    kinds_of_work = ("consumer groups",)
+
+    def __init__(self, loop: SimLoop, seed: int) -> None:
+        plan = draw_plan(seed)
+        super().__init__(loop, seed, BROKERS, plan)
+        self.transactions.is_on = False
+        self.faults = ClusterFaults(self, plan)
+
+    async def _run(self) -> None:
+        """From empty disks to the verdict."""
+        self._keep_all()
+        await self.within(
+            START_S_MAX, "a new cluster is not ready", lambda: self.unready() or self.lag()
+        )
+        admin = ClusterAdmin(self, 0)
+        await self.served([self.spawn("admin", self._create(admin))], "creating topics")
+        await self.served([self.spawn("admin", self.work.create())], "creating topics")
+        self.work.start()
+        await self.faults.run()
+        self.is_quiet = self.all_written = True
+        await self.work.finish()
+        await self.within(WHOLE_S_MAX, "the cluster is not whole", self.lag)
+        for keeper in self._keepers.values():
+            keeper.cancel()
+        await asyncio.sleep(0)
+        await asyncio.wait([in_lane("test", machine.stop()) for machine in self.machines])
+        self._check_failures()
+        self._judge_clients()
+
+
+def run_consumer_groups(seed: int) -> dict[str, int]:
+    """Run a seed; what was seen."""
+    loop = SimLoop(seed)
+    world = GroupsWorld(loop, seed)
+    try:
+        loop.run_until_complete(world.run())
+    finally:
+        loop.close()
+        world.machines.bury()
+        world.tier.close()
+    return world.history.counts
