@@ -334,8 +334,8 @@ def test_librdkafka_goes_on_after_a_frozen_leader_was_replaced() -> None:
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
         errors: list[Any] = []
         leader = cluster.state().partition("t", 0).leader
-        pid = cluster.ask("brokers.describe", {}).brokers[leader - 1].running.pid
         cluster.brokers[leader - 1].freeze()
+        pid = cluster.brokers[leader - 1].pid
         deadline = time.monotonic() + 20
         while state_of(pid) != "T":  # the signal is on its way
             assert time.monotonic() < deadline

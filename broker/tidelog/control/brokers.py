@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ __all__ = ["CALLS", "BrokerState", "Brokers", "Running"]
 class Running:
     """A running broker, as it sees itself."""
 
-    pid: int
     cluster_id: str
     broker_epoch: int
     controller_id: int
@@ -42,6 +40,8 @@ class BrokerState:
     failure: str | None
     """Why it stopped on its own."""
     running: Running | None
+    pid: int | None = None
+    """Its process, which it may share; None if it does not run."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,6 @@ def _describe(control: BrokerControl, _: Nothing) -> Running:
     image = server.metadata.image
     own = image.brokers.get(server.config.node_id)
     return Running(
-        pid=os.getpid(),
         cluster_id=image.cluster_id,
         broker_epoch=-1 if own is None else own.epoch,
         controller_id=image.controller_id,
@@ -92,6 +91,7 @@ async def _describe_all(control: ClusterControl, _: Nothing) -> Brokers:
             address=node.bootstrap_server if node.is_running else None,
             failure=None if node.failure is None else " ".join(str(node.failure).split()),
             running=running.get(node.node_id),
+            pid=node.pid if node.is_running else None,
         )
         for node in control.cluster.brokers
     )

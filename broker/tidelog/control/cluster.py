@@ -56,6 +56,11 @@ class ControlledNode(Protocol):
         """Its `host:port`, while it is running."""
         ...
 
+    @property
+    def pid(self) -> int:
+        """Id of its process, while it is running."""
+        ...
+
     async def ask(self, call: str, args: Mapping[str, Any]) -> Any:
         """Perform a call of scope "broker" and return its result."""
         ...

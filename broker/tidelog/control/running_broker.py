@@ -68,11 +68,11 @@ class RunningBroker:
 
     @property
     def pid(self) -> int:
-        """Id of its process, which it may share; ClusterError if it does not run or is frozen."""
-        running = self._state().running
-        if running is None:
+        """Id of its process, which it may share; ClusterError if it is not running."""
+        pid = self._state().pid
+        if pid is None:
             raise ClusterError(f"broker {self.node_id} is not running")
-        return running.pid
+        return pid
 
     def _state(self) -> BrokerState:
         states = self._cluster.change_brokers("brokers.describe").brokers
