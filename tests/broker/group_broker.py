@@ -11,11 +11,12 @@ import itertools
 from typing import Any
 
 from support.metadata import names_by_id
-from support.share_groups import SomePersister
+from support.share_groups import SlowPersister
 from tidelog.api.consumer_groups import ConsumerGroupsApi
 from tidelog.api.group_admin import GroupAdminApi
 from tidelog.api.group_offsets import GroupOffsetsApi
 from tidelog.api.groups import GroupsApi
+from tidelog.api.share_group_offsets import ShareGroupOffsetsApi
 from tidelog.api.share_groups import ShareGroupsApi
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import (
@@ -29,7 +30,10 @@ from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.coordinators.groups.admin import GroupAdmin
 from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
+from tidelog.coordinators.groups.share.driven import DrivenTasks
+from tidelog.coordinators.groups.share.end_offsets import EndOffsets
 from tidelog.coordinators.groups.share.membership import ShareMembership
+from tidelog.coordinators.groups.share.offsets import ShareOffsets
 from tidelog.coordinators.groups.share.state_changes import StateChanges
 from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
@@ -171,7 +175,7 @@ class GroupBroker:
         self.disk = SimDisk(0)
         self.time = Time()
         self.rng = Rng()
-        self.persister = SomePersister()
+        self.persister = SlowPersister()
         self.config = BrokerConfig.from_properties(
             {"log.dirs": "/data", **DEVELOPER_PROFILE, ASSIGNMENT_INTERVAL: "0"}
             | {name.replace("_", "."): value for name, value in settings.items()}
@@ -210,8 +214,12 @@ class GroupBroker:
         states = StateChanges(self.coordinator, self.persister)
         self.admin.share_states = states
         membership = ShareMembership(self.coordinator, states)
+        tasks = DrivenTasks()
+        ends = EndOffsets(self.replica_manager, lambda: self.image, None, tasks)
+        offsets = ShareOffsets(self.coordinator, states, ends)
         handlers = {
             **ShareGroupsApi(self.admin, lambda: self.image, membership).handlers(),
+            **ShareGroupOffsetsApi(offsets).handlers(),
             **GroupsApi(self.coordinator, lambda: self.image, self).handlers(),
             **GroupAdminApi(self.admin).handlers(),
             **ConsumerGroupsApi(

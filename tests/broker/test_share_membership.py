@@ -13,10 +13,10 @@ import pytest
 from broker.group_broker import GroupBroker
 from broker.test_consumer_membership import join as consumer_join
 from broker.test_group_coordinator import commit_request, join_request, stable_member
-from support.share_groups import SomePersister
+from support.share_groups import SlowPersister
 from tidelog.awaiting import called_back, drive
 from tidelog.control import broker_state
-from tidelog.coordinators.groups.share.driven import DrivenPersister
+from tidelog.coordinators.groups.share.driven import DrivenPersister, DrivenTasks
 from tidelog.coordinators.groups.share.group import ShareGroup
 from tidelog.coordinators.share.values import Deletion, Initialization, Outcome
 from tidelog_protocol.errors import ErrorCode
@@ -112,11 +112,11 @@ def test_an_answer_does_not_wait_for_the_share_coordinator() -> None:
 
 def test_a_failed_initialization_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
     broker = new_broker()
-    broker.persister.errors[A, 1] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.persister.failure = ErrorCode.COORDINATOR_NOT_AVAILABLE
     join(broker, "m")
     assert not group_of(broker).partitions.initializing
     assert "The next heartbeat of a member tries again" in caplog.text
-    broker.persister.errors.clear()
+    broker.persister.failure = NONE
     assert numbers(beat(broker, "m", 1)) is None
     assert numbers(beat(broker, "m", 1)) == {A: [0, 1, 2]}
 
@@ -150,8 +150,7 @@ def test_an_initialization_under_way_at_a_crash_is_begun_again() -> None:
     broker = new_broker()
     broker.persister.is_holding = True
     join(broker, "m")
-    broker.persister.held.clear()
-    broker.persister.is_holding = False
+    broker.persister = SlowPersister()  # the answer never comes
     broker.kill()
     beat(broker, "m", 1)
     assert numbers(beat(broker, "m", 1)) == {A: [0, 1, 2]}
@@ -224,11 +223,11 @@ def test_deletion_of_a_group_deletes_its_state_first() -> None:
     delete = DeleteGroupsRequest(groups_names=["g"])
     assert broker.ask(delete, 2).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
     beat(broker, "m", -1)
-    broker.persister.errors[A, 2] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.persister.failure = ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = broker.ask(delete, 2).results[0].error_code
     assert error == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert group_of(broker).partitions.deleting == {A: "a"}
-    broker.persister.errors.clear()
+    broker.persister.failure = NONE
     assert broker.ask(delete, 2).results[0].error_code == NONE
     assert broker.persister.states == {}
     assert broker.admin.find("g") is ErrorCode.GROUP_ID_NOT_FOUND
@@ -304,7 +303,7 @@ def test_a_share_group_has_no_committed_offsets() -> None:
 
 
 def test_the_persister_runs_in_tasks_that_end_with_it() -> None:
-    class Slow(SomePersister):
+    class Slow(SlowPersister):
         async def initialize(self, group_id: str, items: Any) -> list[Outcome]:
             await asyncio.sleep(0)
             return await super().initialize(group_id, items)
@@ -315,7 +314,8 @@ def test_the_persister_runs_in_tasks_that_end_with_it() -> None:
 
     async def play() -> None:
         slow = Slow()
-        driven = DrivenPersister(slow)
+        tasks = DrivenTasks()
+        driven = DrivenPersister(slow, tasks)
         items = [Initialization(A, 0, 1)]
         found = await called_back(lambda on_done: drive(driven.initialize("g", items), on_done))
         assert found == [Outcome()]
@@ -323,8 +323,8 @@ def test_the_persister_runs_in_tasks_that_end_with_it() -> None:
         await asyncio.sleep(0)
         answers: list[Any] = []
         drive(driven.delete("g", [Deletion(A, 0)]), answers.append)
-        (task,) = driven._tasks
-        driven.close()
+        (task,) = tasks._tasks
+        tasks.close()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert answers == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from support.consumer_groups import WALL_MS, SomeTopics
+from support.share_persister import MemoryPersister
 from tidelog.awaiting import answer_of
 from tidelog.coordinators.groups.member import Now
 from tidelog.coordinators.groups.member_records import decode, encode
@@ -12,8 +13,6 @@ from tidelog.coordinators.groups.share.group import ShareGroup
 from tidelog.coordinators.groups.share.limits import ShareLimits
 from tidelog.coordinators.groups.share.records import partitions_record
 from tidelog.coordinators.groups.share.requests import ShareHeartbeat, check
-from tidelog.coordinators.share.values import UNINITIALIZED, Outcome, SummaryOutcome
-from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,13 +21,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.member_records import Record
     from tidelog.coordinators.groups.share.group import ShareStep
     from tidelog.coordinators.groups.share.partitions import TopicPartitions
-    from tidelog.coordinators.share.values import (
-        Deletion,
-        Initialization,
-        Reading,
-        StateOutcome,
-        Writing,
-    )
+    from tidelog.coordinators.share.values import Deletion, Initialization, Outcome
 
 
 class ShareLife:
@@ -91,62 +84,31 @@ class ShareLife:
         return group
 
 
-class SomePersister:
-    """States of share partitions, here; it fails as it is told to, and may hold its answers."""
+class SlowPersister(MemoryPersister):
+    """It may hold its answers, and notes its calls."""
 
     def __init__(self) -> None:
-        self.states: dict[tuple[str, bytes, int], SummaryOutcome] = {}
-        self.errors: dict[tuple[bytes, int], ErrorCode] = {}
+        super().__init__()
         self.calls: list[str] = []
         self.is_holding = False
-        self.held: list[Callable[[None], None]] = []
+        self._held: list[Callable[[None], None]] = []
 
     async def _called(self, name: str) -> None:
         self.calls.append(name)
         if self.is_holding:
-            await answer_of(self.held.append)
+            await answer_of(self._held.append)
 
     def release(self) -> None:
         """Give the answers that it holds, and hold no more."""
         self.is_holding = False
-        held, self.held = self.held, []
+        held, self._held = self._held, []
         for answer in held:
             answer(None)
 
-    def _outcome(self, item: Any) -> Outcome:
-        return Outcome(self.errors.get((item.topic_id, item.partition), ErrorCode.NONE))
-
     async def initialize(self, group_id: str, items: Sequence[Initialization]) -> list[Outcome]:
         await self._called("initialize")
-        outcomes = [self._outcome(each) for each in items]
-        for each, outcome in zip(items, outcomes, strict=True):
-            if outcome.error is ErrorCode.NONE:
-                key = (group_id, each.topic_id, each.partition)
-                self.states[key] = SummaryOutcome(
-                    state_epoch=each.state_epoch, start_offset=each.start_offset
-                )
-        return outcomes
+        return await super().initialize(group_id, items)
 
     async def delete(self, group_id: str, items: Sequence[Deletion]) -> list[Outcome]:
         await self._called("delete")
-        outcomes = [self._outcome(each) for each in items]
-        for each, outcome in zip(items, outcomes, strict=True):
-            if outcome.error is ErrorCode.NONE:
-                self.states.pop((group_id, each.topic_id, each.partition), None)
-        return outcomes
-
-    async def read_summary(self, group_id: str, items: Sequence[Reading]) -> list[SummaryOutcome]:
-        await self._called("read_summary")
-        none = SummaryOutcome(start_offset=UNINITIALIZED)
-        return [
-            SummaryOutcome(self.errors[each.topic_id, each.partition])
-            if (each.topic_id, each.partition) in self.errors
-            else self.states.get((group_id, each.topic_id, each.partition), none)
-            for each in items
-        ]
-
-    async def read(self, group_id: str, items: Sequence[Reading]) -> list[StateOutcome]:
-        raise NotImplementedError("the group coordinator reads summaries alone")
-
-    async def write(self, group_id: str, items: Sequence[Writing]) -> list[Outcome]:
-        raise NotImplementedError("leaders of share partitions write")
+        return await super().delete(group_id, items)

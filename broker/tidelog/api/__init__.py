@@ -10,6 +10,7 @@ Groups and transactions:
 groups.py           FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 consumer_groups.py  ConsumerGroupHeartbeat, which is refused (KIP-848)
 share_groups.py     ShareGroupHeartbeat, ShareGroupDescribe (KIP-932), which are not listed yet
+share_group_offsets.py  Describe-, Alter- and DeleteShareGroupOffsets, likewise
 group_offsets.py    OffsetCommit, OffsetFetch, OffsetDelete
 group_admin.py      DescribeGroups, ListGroups, DeleteGroups
 transactions.py     InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn

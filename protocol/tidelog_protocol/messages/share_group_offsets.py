@@ -35,8 +35,9 @@ class DescribeShareGroupOffsetsRequest(Message, api_key=90, versions="0-1", flex
         DescribeShareGroupOffsetsRequestGroup
     )
 
-    Topic = DescribeShareGroupOffsetsRequestGroup.DescribeShareGroupOffsetsRequestTopic
-    Group = DescribeShareGroupOffsetsRequestGroup
+    DescribeShareGroupOffsetsRequestTopic = (
+        DescribeShareGroupOffsetsRequestGroup.DescribeShareGroupOffsetsRequestTopic
+    )
 
 
 class DescribeShareGroupOffsetsResponse(Message, api_key=90, versions="0-1", flexible="0+"):
@@ -73,9 +74,12 @@ class DescribeShareGroupOffsetsResponse(Message, api_key=90, versions="0-1", fle
         DescribeShareGroupOffsetsResponseGroup
     )
 
-    Group = DescribeShareGroupOffsetsResponseGroup
-    Topic = Group.DescribeShareGroupOffsetsResponseTopic
-    Partition = Topic.DescribeShareGroupOffsetsResponsePartition
+    DescribeShareGroupOffsetsResponseTopic = (
+        DescribeShareGroupOffsetsResponseGroup.DescribeShareGroupOffsetsResponseTopic
+    )
+    DescribeShareGroupOffsetsResponsePartition = (
+        DescribeShareGroupOffsetsResponseTopic.DescribeShareGroupOffsetsResponsePartition
+    )
 
 
 class AlterShareGroupOffsetsRequest(Message, api_key=91, versions="0", flexible="0+"):
@@ -94,8 +98,9 @@ class AlterShareGroupOffsetsRequest(Message, api_key=91, versions="0", flexible=
     group_id: str = string()
     topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
 
-    Topic = AlterShareGroupOffsetsRequestTopic
-    Partition = Topic.AlterShareGroupOffsetsRequestPartition
+    AlterShareGroupOffsetsRequestPartition = (
+        AlterShareGroupOffsetsRequestTopic.AlterShareGroupOffsetsRequestPartition
+    )
 
 
 class AlterShareGroupOffsetsResponse(Message, api_key=91, versions="0", flexible="0+"):
@@ -120,8 +125,9 @@ class AlterShareGroupOffsetsResponse(Message, api_key=91, versions="0", flexible
         AlterShareGroupOffsetsResponseTopic
     )
 
-    Topic = AlterShareGroupOffsetsResponseTopic
-    Partition = Topic.AlterShareGroupOffsetsResponsePartition
+    AlterShareGroupOffsetsResponsePartition = (
+        AlterShareGroupOffsetsResponseTopic.AlterShareGroupOffsetsResponsePartition
+    )
 
 
 class DeleteShareGroupOffsetsRequest(Message, api_key=92, versions="0", flexible="0+"):
@@ -132,8 +138,6 @@ class DeleteShareGroupOffsetsRequest(Message, api_key=92, versions="0", flexible
 
     group_id: str = string()
     topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic)
-
-    Topic = DeleteShareGroupOffsetsRequestTopic
 
 
 class DeleteShareGroupOffsetsResponse(Message, api_key=92, versions="0", flexible="0+"):
@@ -151,5 +155,3 @@ class DeleteShareGroupOffsetsResponse(Message, api_key=92, versions="0", flexibl
     responses: list[DeleteShareGroupOffsetsResponseTopic] = array(
         DeleteShareGroupOffsetsResponseTopic
     )
-
-    Topic = DeleteShareGroupOffsetsResponseTopic

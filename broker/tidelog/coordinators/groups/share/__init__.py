@@ -12,7 +12,9 @@ limits.py      the settings that count for one group
 records.py     records of a group from and to its members
 membership.py  heartbeats: appends and applies their records
 state_changes.py  has the share coordinator begin and delete the state of partitions
-driven.py      calls of the share coordinator in tasks, for driven work
+offsets.py     describe, alter and delete the offsets of share partitions
+end_offsets.py  the ends of partitions, for the lag
+driven.py      calls of other brokers in tasks, for driven work
 
 As in consumer groups, a heartbeat changes nothing by itself: it returns records, which
 `ShareGroup.replay` applies once they are appended. The share coordinator (`coordinators/share`) has

@@ -1,6 +1,7 @@
-"""The state of share groups for driven work: each call of the persister runs in a task of its own.
+"""Calls of other brokers for driven work, each in a task of its own.
 
-A group's requests are driven (`awaiting.drive`), the persister waits for other brokers.
+A group's requests are driven (`awaiting.drive`), while the persister and the leaders of partitions
+are awaited in tasks.
 """
 
 from __future__ import annotations
@@ -26,17 +27,45 @@ if TYPE_CHECKING:
         Writing,
     )
 
-__all__ = ["DrivenPersister"]
+__all__ = ["DrivenPersister", "DrivenTasks"]
 
 T = TypeVar("T")
 
 
-class DrivenPersister:
-    """Implements `Persister` over another one. Owns the tasks; `close` cancels them."""
+class DrivenTasks:
+    """Owns the tasks; `close` cancels them, and the work that waits for them never goes on."""
 
-    def __init__(self, persister: Persister) -> None:
-        self._persister = persister
+    def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def answer_of(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Wait, in driven work, for a call."""
+        answer: T = await answer_of(partial(self._begin, call))
+        return answer
+
+    def close(self) -> None:
+        """Drop all calls."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _begin(
+        self, call: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]
+    ) -> None:
+        task = asyncio.get_running_loop().create_task(_run(call, on_done), name="share group")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _run(call: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
+    on_done(await call())
+
+
+class DrivenPersister:
+    """Implements `Persister` over another one, for driven work."""
+
+    def __init__(self, persister: Persister, tasks: DrivenTasks) -> None:
+        self._persister = persister
+        self._answer_of = tasks.answer_of
 
     async def initialize(self, group_id: str, items: Sequence[Initialization]) -> list[Outcome]:
         """Begin states."""
@@ -57,24 +86,3 @@ class DrivenPersister:
     async def read_summary(self, group_id: str, items: Sequence[Reading]) -> list[SummaryOutcome]:
         """Read summaries."""
         return await self._answer_of(partial(self._persister.read_summary, group_id, items))
-
-    def close(self) -> None:
-        """Drop all calls; the work that waits for them never goes on."""
-        for task in self._tasks:
-            task.cancel()
-
-    async def _answer_of(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        answer: T = await answer_of(partial(self._begin, call))
-        return answer
-
-    def _begin(
-        self, call: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]
-    ) -> None:
-        task = asyncio.get_running_loop().create_task(self._run(call, on_done), name="share state")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _run(
-        self, call: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]
-    ) -> None:
-        on_done(await call())

@@ -1,0 +1,176 @@
+"""Offsets of share groups (KIP-932): DescribeShareGroupOffsets, AlterShareGroupOffsets,
+DeleteShareGroupOffsets.
+
+Behaviour. The share coordinator has the offsets; the group coordinator knows which there are. A
+share partition without a state has start offset -1 and no error. Offsets of a group with members
+are not changed. AlterShareGroupOffsets makes a group that is not there.
+
+Version notes. DescribeShareGroupOffsets 1 (KIP-1226): lag.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.awaiting import all_of
+from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.share_group_offsets import (
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.coordinators.groups.share.offsets import DescribedTopic, ShareOffsets
+    from tidelog.network.dispatch import Deferred, Handler, RequestContext
+    from tidelog_protocol.messages.share_group_offsets import (
+        AlterShareGroupOffsetsRequest,
+        DeleteShareGroupOffsetsRequest,
+        DescribeShareGroupOffsetsRequest,
+    )
+
+__all__ = ["ShareGroupOffsetsApi"]
+
+_Group = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+_Topic = _Group.DescribeShareGroupOffsetsResponseTopic
+_Partition = _Topic.DescribeShareGroupOffsetsResponsePartition
+_AlteredTopic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
+_AlteredPartition = _AlteredTopic.AlterShareGroupOffsetsResponsePartition
+_DeletedTopic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
+
+
+class ShareGroupOffsetsApi:
+    """Handlers of a share group's offsets."""
+
+    def __init__(self, offsets: ShareOffsets) -> None:
+        self._offsets = offsets
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """Return the handlers by API key."""
+        return {
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: self.describe,
+            ApiKey.ALTER_SHARE_GROUP_OFFSETS: self.alter,
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS: self.delete,
+        }
+
+    def describe(
+        self, context: RequestContext, request: DescribeShareGroupOffsetsRequest
+    ) -> Deferred:
+        """Answer a DescribeShareGroupOffsets request."""
+        return context.answer_with(
+            all_of(self._described(group) for group in request.groups),
+            lambda groups: DescribeShareGroupOffsetsResponse(groups=groups),
+        )
+
+    async def _described(
+        self, group: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    ) -> _Group:
+        topics = None
+        if group.topics is not None:
+            topics = {each.topic_name: each.partitions for each in group.topics}
+        try:
+            found = await self._offsets.describe(group.group_id, topics)
+        except RefusedError as refusal:
+            return _Group(
+                group_id=group.group_id,
+                error_code=refusal.code,
+                error_message=_message(refusal.code, refusal.message),
+            )
+        return _Group(group_id=group.group_id, topics=[_topic(each) for each in found])
+
+    def alter(self, context: RequestContext, request: AlterShareGroupOffsetsRequest) -> Deferred:
+        """Answer an AlterShareGroupOffsets request."""
+        return context.answer_with(self._alter(request), lambda response: response)
+
+    async def _alter(
+        self, request: AlterShareGroupOffsetsRequest
+    ) -> AlterShareGroupOffsetsResponse:
+        topics = {
+            topic.topic_name: {each.partition_index: each.start_offset for each in topic.partitions}
+            for topic in request.topics
+        }
+        try:
+            found = await self._offsets.alter(request.group_id, topics)
+        except RefusedError as refusal:
+            return AlterShareGroupOffsetsResponse(
+                error_code=refusal.code, error_message=_message(refusal.code, refusal.message)
+            )
+        return AlterShareGroupOffsetsResponse(
+            responses=[
+                _AlteredTopic(
+                    topic_name=name,
+                    topic_id=topic_id,
+                    partitions=[
+                        _AlteredPartition(
+                            partition_index=partition,
+                            error_code=outcome.error,
+                            error_message=_message(outcome.error, outcome.message),
+                        )
+                        for partition, outcome in outcomes.items()
+                    ],
+                )
+                for name, topic_id, outcomes in found
+            ]
+        )
+
+    def delete(self, context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> Deferred:
+        """Answer a DeleteShareGroupOffsets request."""
+        return context.answer_with(self._delete(request), lambda response: response)
+
+    async def _delete(
+        self, request: DeleteShareGroupOffsetsRequest
+    ) -> DeleteShareGroupOffsetsResponse:
+        names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
+        try:
+            found = await self._offsets.delete(request.group_id, names)
+        except RefusedError as refusal:
+            return DeleteShareGroupOffsetsResponse(
+                error_code=refusal.code, error_message=_message(refusal.code, refusal.message)
+            )
+        return DeleteShareGroupOffsetsResponse(
+            responses=[
+                _DeletedTopic(
+                    topic_name=name,
+                    topic_id=topic_id,
+                    error_code=outcome.error,
+                    error_message=_message(outcome.error, outcome.message),
+                )
+                for name, topic_id, outcome in found
+            ]
+        )
+
+
+def _topic(topic: DescribedTopic) -> _Topic:
+    return _Topic(
+        topic_name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            _Partition(
+                partition_index=each.partition,
+                start_offset=each.start_offset,
+                leader_epoch=each.leader_epoch,
+                lag=each.lag,
+                error_code=each.error,
+                error_message=_message(each.error, None),
+            )
+            for each in topic.partitions
+        ],
+    )
+
+
+_TEXTS = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: (
+        "The coordinator is loading and hence can't process requests."
+    ),
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.NOT_COORDINATOR: "This is not the correct coordinator.",
+}
+
+
+def _message(error: ErrorCode, message: str | None) -> str | None:
+    """Return the text beside an error, none beside no error."""
+    if error is ErrorCode.NONE:
+        return None
+    return message or _TEXTS.get(error, error.name)
