@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -135,7 +136,8 @@ def test_a_request_for_nothing_gets_an_empty_answer(key: ApiKey) -> None:
             request.topics = []
         if change == "partitions":
             request.topics.append(type(request.topics[0])(topic_id=TOPIC_ID, partitions=[]))
-        assert broker.ask(request, API[key].max_version).results == []
+        results = broker.ask(request, API[key].max_version).results
+        assert bool(results) == (change == "partitions" and key is INITIALIZE), "as in Kafka"
 
 
 def test_states_survive_a_restart() -> None:
@@ -301,15 +303,50 @@ def test_the_coordinator_of_a_share_partition_is_found() -> None:
     first, second = found.coordinators
     assert (first.error_code, first.key, first.node_id) == (0, key, 1)
     assert second.error_code == ErrorCode.INVALID_REQUEST
+    for version in range(1, 6):
+        request = FindCoordinatorRequest(key_type=2, key=key, coordinator_keys=[key])
+        found = broker.ask(request, version)
+        answer = found if version < 4 else found.coordinators[0]
+        assert (answer.error_code, answer.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+def test_the_topic_comes_with_the_first_key_of_a_share_partition() -> None:
+    broker = ShareBroker(state_partitions=0)
+    broker.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=["g", "g:x:0"]), 6)
+    assert broker.created == []
+    key = SharePartition("g", TOPIC_ID, 0).coordinator_key
+
+    async def find() -> Any:
+        request = FindCoordinatorRequest(key_type=2, coordinator_keys=["g", key])
+        found = broker.send(request, 6)
+        while found.parked:
+            await asyncio.sleep(0)
+        return found.answer
+
+    refused, first = asyncio.run(asyncio.wait_for(find(), 30)).coordinators
+    assert (refused.error_code, first.error_code) == (ErrorCode.INVALID_REQUEST, ErrorCode.NONE)
+    assert broker.created == [SHARE_GROUP_STATE_TOPIC]
+
+
+ID = "YWFhYWFhYWFhYWFhYWFhYQ"  # of TOPIC_ID
 
 
 @pytest.mark.parametrize(
-    "key", ["", "g", "g:x", ":YWFhYWFhYWFhYWFhYWFhYQ:0", "g:x:0", "g:YWFhYWFhYWFhYWFhYWFhYQ:x"]
+    "key",
+    [
+        *("", "g", f"{ID}:0", "g:x:0", f":{ID}:0", f" :{ID}:0"),
+        *(f"g:{ID}:{partition}" for partition in ("x", " 1", "1_0", "+-1", 1 << 31)),
+    ],
 )
 def test_other_texts_are_no_keys_of_share_partitions(key: str) -> None:
     assert SharePartition.of_coordinator_key(key) is None
 
 
-def test_a_key_with_colons_comes_back() -> None:
-    key = SharePartition("g:1:2", TOPIC_ID, 3)
-    assert SharePartition.of_coordinator_key(key.coordinator_key) == key
+@pytest.mark.parametrize(
+    ("key", "group_id", "partition"),
+    [(f"g:h:{ID}:3", "g:h", 3), (f"g::{ID}:0::", "g:", 0), (f"g:{ID}:-1", "g", -1)],
+)
+def test_keys_are_read_as_kafka_reads_them(key: str, group_id: str, partition: int) -> None:
+    found = SharePartition.of_coordinator_key(key)
+    assert found == SharePartition(group_id, TOPIC_ID, partition)
+    assert found.coordinator_key == key.rstrip(":")

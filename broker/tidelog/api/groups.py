@@ -114,6 +114,10 @@ class GroupsApi:
     ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
         """Answer a FindCoordinator request, at once if the topic exists."""
         topic = self._topic_of.get(request.key_type)
+        if topic == SHARE_GROUP_STATE_TOPIC and not any(
+            _is_of_share(key, context) for key in request.coordinator_keys
+        ):
+            topic = None  # nothing is found
         if topic is not None and topic not in self._image().topics:
             return self._create_and_find(topic, context, request)
         return self._found(context, request)
@@ -127,15 +131,14 @@ class GroupsApi:
     def _found(
         self, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
-        listener = context.listener
         if context.api_version >= 4:
             return FindCoordinatorResponse(
                 coordinators=[
-                    self._coordinator_of(key, request.key_type, listener)
+                    self._coordinator_of(key, request.key_type, context)
                     for key in request.coordinator_keys
                 ]
             )
-        found = self._coordinator_of(request.key, request.key_type, listener)
+        found = self._coordinator_of(request.key, request.key_type, context)
         return FindCoordinatorResponse(
             error_code=found.error_code,
             error_message=found.error_message or _MESSAGES_BEFORE_V4[ErrorCode(found.error_code)],
@@ -144,9 +147,9 @@ class GroupsApi:
             port=found.port,
         )
 
-    def _coordinator_of(self, key: str, key_type: int, listener: str) -> _Coordinator:
+    def _coordinator_of(self, key: str, key_type: int, context: RequestContext) -> _Coordinator:
         name = self._topic_of.get(key_type)
-        if name == SHARE_GROUP_STATE_TOPIC and SharePartition.of_coordinator_key(key) is None:
+        if name == SHARE_GROUP_STATE_TOPIC and not _is_of_share(key, context):
             name = None
         if name is None:
             message = "" if key_type == _SHARE_KEY_TYPE else _INVALID_REQUEST
@@ -155,10 +158,11 @@ class GroupsApi:
         topic = image.topics.get(name)
         partition = None
         if topic is not None:
-            partition = topic.partitions[partition_for(key, len(topic.partitions))]
+            hashed = key.rstrip(":") if name == SHARE_GROUP_STATE_TOPIC else key
+            partition = topic.partitions[partition_for(hashed, len(topic.partitions))]
         if partition is None or not image.is_alive(partition.leader):
             return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-        address = image.brokers[partition.leader].address(listener)
+        address = image.brokers[partition.leader].address(context.listener)
         if address is None:
             return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
         host, port = address
@@ -242,6 +246,11 @@ class GroupsApi:
                 for result in results
             ],
         )
+
+
+def _is_of_share(key: str, context: RequestContext) -> bool:
+    """Return whether a key names a share partition, which it may from version 6 on."""
+    return context.api_version >= 6 and SharePartition.of_coordinator_key(key) is not None
 
 
 def _no_coordinator(key: str, error: ErrorCode, message: str) -> _Coordinator:

@@ -2,8 +2,8 @@
 ReadShareGroupStateSummary, between brokers (KIP-932).
 
 Behaviour. Each partition has its own result, once everything is committed that it is from. A
-request without a group, without topics or with a topic without partitions gets an empty answer, as
-in Kafka's ShareCoordinatorService.
+request without a group or without topics gets an empty answer, as in Kafka's
+ShareCoordinatorService; so does one with a topic without partitions, except for Initialize.
 
 Version notes. WriteShareGroupState 1 and ReadShareGroupStateSummary 1 (KIP-1226): the number of
 offsets whose delivery is complete.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.awaiting import all_of
 from tidelog.coordinators.share.wire import OPERATIONS, items_of, response_of
+from tidelog_protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from typing import Any
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.share.wire import Operation
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
-    from tidelog_protocol.apis import ApiKey
 
 __all__ = ["ShareStateApi"]
 
@@ -41,7 +41,9 @@ class ShareStateApi:
     def _perform(
         self, operation: Operation, context: RequestContext, request: Any
     ) -> Deferred | Any:
-        if not request.group_id or not all(topic.partitions for topic in request.topics):
+        is_checked = operation is not OPERATIONS[ApiKey.INITIALIZE_SHARE_GROUP_STATE]
+        is_whole = not is_checked or all(topic.partitions for topic in request.topics)
+        if not request.group_id or not is_whole:
             return operation.answered[0]()
         items = items_of(operation, request)
         coordinator = self._states.coordinator

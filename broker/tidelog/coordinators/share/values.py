@@ -41,14 +41,17 @@ class SharePartition(NamedTuple):
 
     @classmethod
     def of_coordinator_key(cls, key: str) -> SharePartition | None:
-        """Return the share partition of a key, None for any other text."""
-        parts = key.rsplit(":", 2)
-        if len(parts) != 3 or not parts[0].strip():
+        """Return the share partition of a key, None for any other text. Colons at the end are
+        overlooked, as in Kafka."""
+        parts = key.rstrip(":").rsplit(":", 2)
+        if len(parts) != 3 or not parts[0].strip() or not parts[2].lstrip("+-").isdecimal():
             return None
         try:
-            return cls(parts[0], uuid_from_str(parts[1]), int(parts[2]))
+            partition = int(parts[2])
+            found = cls(parts[0], uuid_from_str(parts[1]), partition)
         except ValueError:
             return None
+        return found if -(1 << 31) <= partition < 1 << 31 else None
 
 
 class StateBatch(NamedTuple):
