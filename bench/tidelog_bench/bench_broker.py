@@ -102,6 +102,9 @@ class _Peer:
     def close(self) -> None:
         raise AssertionError("the broker closed the connection")
 
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """It stays open."""
+
     def complete(self, context: RequestContext, response: Any) -> None:
         context.answer = self._dispatcher.encode(context, response)
 

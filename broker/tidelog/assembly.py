@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
+    from tidelog.shares.share_partitions import SharePartitions
     from tidelog.tiered.tier import RemoteTier
 
     class Family(Protocol):
@@ -46,7 +47,15 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["Parts", "client_handlers", "joined", "keys_of", "late_handlers", "log_dir_moves"]
+__all__ = [
+    "Parts",
+    "client_handlers",
+    "joined",
+    "keys_of",
+    "late_handlers",
+    "log_dir_moves",
+    "share_partitions",
+]
 
 CONSUMER_GROUPS_OFFERED = False  # KIP-848: clients see it once migration is there
 SHARE_GROUPS_OFFERED = False  # KIP-932: brokers and clients see it once all of it is there
@@ -56,7 +65,7 @@ class Parts(NamedTuple):
     """The parts of a broker that answer its clients.
 
     `volume_bytes` returns total and usable bytes of a directory's volume. `moves` creates the mover
-    of replicas between log directories on first use.
+    of replicas between log directories on first use, `shares` the share partitions.
     """
 
     config: BrokerConfig
@@ -72,6 +81,7 @@ class Parts(NamedTuple):
     tier: RemoteTier | None
     volume_bytes: Callable[[str], tuple[int, int]]
     moves: Callable[[], LogDirMoves]
+    shares: Callable[[], SharePartitions]
 
 
 def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
@@ -119,7 +129,15 @@ def _share_handlers(parts: Parts) -> dict[ApiKey, Handler]:
 
         return ShareStateApi(parts.share_states).handlers()
 
-    return late_handlers(keys_of("share_state"), of_states)
+    def of_consumers() -> dict[ApiKey, Handler]:
+        from tidelog.api.share_fetch import ShareFetchApi
+
+        return ShareFetchApi(parts.shares(), max_bytes=parts.config.fetch_max_bytes).handlers()
+
+    return {
+        **late_handlers(keys_of("share_state"), of_states),
+        **late_handlers(keys_of("share_consumers"), of_consumers),
+    }
 
 
 def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
@@ -187,6 +205,27 @@ def log_dir_moves(replicas: ReplicaManager, config: BrokerConfig, runtime: Runti
     moves = LogDirMoves(replicas, config, runtime)
     replicas.follow_roles(moves)
     return moves
+
+
+def share_partitions(
+    replicas: ReplicaManager,
+    config: BrokerConfig,
+    runtime: Runtime,
+    persister: ShareStates,
+    tier: RemoteTier | None,
+) -> SharePartitions:
+    """Create the share partitions; they follow the roles of replicas from now on."""
+    from tidelog.shares.settings import SettingsOfGroups
+    from tidelog.shares.share_partitions import SharePartitions
+
+    return SharePartitions(
+        replicas,
+        persister,
+        runtime.sessions,
+        SettingsOfGroups(config, replicas),
+        sessions_max=config.group_share_max_share_sessions,
+        remote=None if tier is None else tier.reads,
+    )
 
 
 def keys_of(*modules: str) -> list[ApiKey]:

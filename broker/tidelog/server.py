@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import Parts, client_handlers, log_dir_moves
+from tidelog.assembly import Parts, client_handlers, log_dir_moves, share_partitions
 from tidelog.cluster.auto_topics import AutoTopics
 from tidelog.cluster.controller.controller import Controller
 from tidelog.cluster.metadata.replay import ReplayError
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.seams import Runtime
+    from tidelog.shares.share_partitions import SharePartitions
     from tidelog.tiered.tier import RemoteTier
     from tidelog_protocol.apis import ApiKey
     from tidelog_storage.manager import LogManager
@@ -119,6 +120,7 @@ class BrokerServer:
         self._groups: GroupCoordinator | None = None
         self._transactions: Transactions | None = None
         self._share_states: ShareStates | None = None
+        self._shares: SharePartitions | None = None
         self._tier: RemoteTier | None = None
         self._group_admin: GroupAdmin | None = None
         self._maintenance: Maintenance | None = None
@@ -336,6 +338,7 @@ class BrokerServer:
             tier=self._tier,
             volume_bytes=self._volume_bytes,
             moves=self._log_dir_moves,
+            shares=self._share_partitions,
         )
 
     def _new_share_states(self, replicas: ReplicaManager, topics: AutoTopics) -> ShareStates:
@@ -373,6 +376,16 @@ class BrokerServer:
             self.meters, self.config, self.replicas, self._groups, self.metadata
         )
         self._connections.open(self._dispatcher)
+
+    def _share_partitions(self) -> SharePartitions:
+        """Return the share partitions, made on first use: few brokers have share groups."""
+        if self._shares is None:
+            assert self._replicas is not None
+            assert self._share_states is not None
+            self._shares = share_partitions(
+                self._replicas, self.config, self.runtime, self._share_states, self._tier
+            )
+        return self._shares
 
     def _log_dir_moves(self) -> LogDirMoves:
         """Return the mover of replicas between log directories, created on first use."""
@@ -514,6 +527,8 @@ class BrokerServer:
             self._transactions.close()
         if self._groups is not None:
             self._groups.close()
+        if self._shares is not None:
+            await self._shares.close()
         if self._share_states is not None:
             self._share_states.close()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from support.metadata import names_by_id
 from support.share_groups import SlowPersister
@@ -42,6 +42,9 @@ from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.frames import RequestHeader, decode_response_header, request_frame
 from tidelog_storage.config import LogConfig
 from tidelog_storage.manager import LogManager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NODE_ID = 1
 WALL_MS = 1_795_247_400_000
@@ -124,6 +127,9 @@ class Peer:
 
     def close(self) -> None:
         self.closed = True
+
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """There is no connection behind the request."""
 
     def complete(self, context: RequestContext, response: Any) -> None:
         assert context.answer is None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.network.dispatch import RequestContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class RecordingPeer:
@@ -17,10 +20,15 @@ class RecordingPeer:
         self.software = ("unknown", "unknown")
         self.responses: list[Any] = []
         self.closed = False
+        self.callbacks: list[Callable[[], None]] = []
 
     def close(self) -> None:
         """Note that the handler closed the connection."""
         self.closed = True
+
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """Keep what to call when the test closes the connection."""
+        self.callbacks.append(callback)
 
     def complete(self, context: RequestContext, response: Any) -> None:
         """Keep the response."""

@@ -3,6 +3,7 @@
 Clients' records:
 produce.py          Produce; produce_gate.py  verifies its transaction (KIP-890)
 fetch.py            Fetch; fetch_delayed.py  waits for more; fetch_remote.py  joins remote reads
+share_fetch.py      ShareFetch, ShareAcknowledge
 offsets.py          ListOffsets, OffsetForLeaderEpoch, DeleteRecords
 offsets_remote.py   look-ups by time in the remote tier
 

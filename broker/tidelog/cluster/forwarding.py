@@ -122,6 +122,9 @@ class _Here:
             return await self._waiting
         return self._response
 
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """There is no connection behind the request."""
+
     def complete(self, context: RequestContext, response: Any) -> None:
         self._done, self._response = True, response
         if self._waiting is not None and not self._waiting.done():

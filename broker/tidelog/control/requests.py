@@ -15,7 +15,7 @@ from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tidelog.server import BrokerServer
     from tidelog_protocol.schema import Message
@@ -45,6 +45,9 @@ class _Caller:
         if not self.response.done():
             text = "the broker could not answer; its log has the reason"
             self.response.set_exception(ControlError(text, status=REFUSED))
+
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """There is no connection behind the request."""
 
     def complete(self, context: RequestContext, response: Any) -> None:
         """Take the response of a parked request."""

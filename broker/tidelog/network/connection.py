@@ -77,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_at_close",
         "_blocking",
         "_flush_scheduled",
         "_held",
@@ -119,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serve_scheduled = False
         self._transport: Any = None
         self._socket = -1
+        self._at_close: Sequence[Callable[[], None]] = ()
         self.active = True
         self.closing = False
         self.idle_since = 0.0
@@ -150,6 +152,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._socket = -1
         self._owner.forget(self)
+        callbacks, self._at_close = self._at_close, ()
+        for callback in callbacks:
+            callback()
         slots, self._slots = self._slots, deque()
         self._parked.clear()
         self._held.clear()
@@ -160,6 +165,10 @@ class Connection(asyncio.BufferedProtocol):
                     context.deferred.cancel()
                 except Exception:
                     log.exception("cannot cancel a request of api key %d", context.api_key)
+
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """Call back once the connection is closed."""
+        self._at_close = (*self._at_close, callback)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return memory for the next bytes: the loop's receive buffer, or that of a large frame."""

@@ -69,6 +69,10 @@ class Peer(Protocol):
         """Close the connection; requests without an answer are cancelled."""
         ...
 
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """Call back once the connection is closed; never if there is none behind the request."""
+        ...
+
     def complete(self, context: RequestContext, response: Any) -> None:
         """Answer a parked request. Never raises, because the caller is not responsible for this
         connection."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AckBatch", "Change", "ShareLimits", "SharePartitionState"]
 
+# 3 is Kafka's ARCHIVING. Other states are never stored; their records are given out again.
+_STORED = {2: RecordState.ACKNOWLEDGED, 3: RecordState.ARCHIVED, 4: RecordState.ARCHIVED}
 _NOT_FOUND = "Batch record not found. The {} offset in request is past acquired records."
 _NOT_ACQUIRED = "The offset cannot be acknowledged. The offset is not acquired."
 _BUSY = "The record state is invalid. The acknowledgement of delivery could not be completed."
@@ -79,7 +81,7 @@ class SharePartitionState:
                 unread = Span(expected, first - 1, RecordState.AVAILABLE, 0)
                 unread.is_read = False
                 self.in_flight.add(unread)
-            state = RecordState(batch.delivery_state)
+            state = _STORED.get(batch.delivery_state, RecordState.AVAILABLE)
             self.in_flight.add(Span(first, last, state, batch.delivery_count))
         self.in_flight.advance()
 

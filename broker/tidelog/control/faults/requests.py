@@ -350,6 +350,10 @@ class _Answered:
         """Close the connection."""
         self._peer.close()
 
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """Call back once the connection is closed."""
+        self._peer.at_close(callback)
+
     def complete(self, context: RequestContext, response: Any) -> None:
         """Take the answer of a parked request."""
         if not self._answered.done():
