@@ -228,6 +228,50 @@ def test_a_group_whose_bytes_cannot_be_read_stays_classic(
     assert isinstance(group_of(broker), Group)
 
 
+def test_a_member_keeps_what_it_has_when_a_rebalance_ended_early() -> None:
+    broker = GroupBroker()
+    (old,) = stable(broker, 1, is_cooperative=True)
+    late = ClassicClient(broker, is_cooperative=True)
+    late.join()
+    while old.beat() is NONE:
+        pass
+    old.begin_join()
+    assert classic_group(broker).state is GroupState.COMPLETING_REBALANCE
+    another = ClassicClient(broker, is_cooperative=True)
+    another.join()
+    assert classic_group(broker).state is GroupState.PREPARING_REBALANCE
+    assert not any(each.assignment for each in classic_group(broker).members.values())
+    new = ConsumerClient(broker, "new")
+    new.beat()
+    assert not new.owned
+    assert consumer_group(broker).members[old.member_id].assigned == {b"a" * 16: {0: 2, 1: 2, 2: 2}}
+    owners([old, new])
+
+
+def test_no_partition_has_two_members_though_a_leader_assigns_it_twice() -> None:
+    broker = GroupBroker()
+    first, second = stable(broker)
+    first.begin_join()
+    second.begin_join()
+    broker.time.pass_()
+    leader, follower = sorted(
+        (first, second),
+        key=lambda each: not each.joining.answer.members,  # type: ignore[union-attr]
+    )
+    given = [
+        SyncGroupRequest.SyncGroupRequestAssignment(
+            member_id=each.member_id, assignment=assignment_of(ALL)
+        )
+        for each in (leader, follower)
+    ]
+    request = SyncGroupRequest(
+        group_id="g", generation_id=2, member_id=leader.member_id, assignments=given
+    )
+    assert broker.ask(request, 3).error_code == NONE
+    ConsumerClient(broker, "new").beat()
+    assert len(held_of(consumer_group(broker))) == 3
+
+
 def test_a_group_changes_before_its_first_generation() -> None:
     broker = GroupBroker(group_initial_rebalance_delay_ms="3000")
     old = ClassicClient(broker, version=3)
@@ -507,6 +551,21 @@ def test_a_policy_that_does_not_allow_it_keeps_the_consumer_group(policy: str) -
     assert consumer_group(broker).members.keys() == {old.member_id}
 
 
+def test_a_group_that_changes_three_times_knows_what_a_member_still_has() -> None:
+    broker = GroupBroker()
+    (old,) = stable(broker, 1, is_cooperative=True)
+    first = ConsumerClient(broker, "first")
+    first.beat()
+    assert old.beat() is REBALANCE, "it would have to revoke, and still has all"
+    first.leave()
+    assert isinstance(group_of(broker), Group)
+    second = ConsumerClient(broker, "second")
+    second.beat()
+    assert not second.owned
+    settle(broker, [old, second])
+    assert set(owners([old, second])) == ALL
+
+
 # ---- static members ------------------------------------------------------------------------------
 
 
@@ -599,29 +658,39 @@ def test_another_coordinator_goes_on_in_every_state() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_comes_and_goes_no_partition_is_owned_twice(seed: int) -> None:
-    """Members of both protocols come and go, the coordinator dies; in the end all is owned."""
+    """Members of both protocols come, go and swap, a coordinator dies; in the end all is owned."""
+    play(seed)
+
+
+def play(seed: int) -> None:
     random = Random(seed)
     policy = random.choice(["bidirectional", "bidirectional", "upgrade"])
+    is_cooperative = random.random() < 0.5
     broker = GroupBroker(group_consumer_migration_policy=policy)
     broker.topics["c"] = topic("c", b"c" * 16, 5)
     broker.apply()
     clients: list[Client] = []
+
+    def new(number: int, instance_id: str | None) -> Client:
+        names = random.choice([("a",), ("a", "c"), ("c",)])
+        if random.random() < 0.5:
+            return ConsumerClient(broker, f"new-{number}", *names, instance_id=instance_id)
+        return ClassicClient(broker, *names, instance_id=instance_id, is_cooperative=is_cooperative)
+
     for number in range(120):
         action = random.random()
         if action < 0.12 and len(clients) < 5:
-            names = random.choice([("a",), ("a", "c"), ("c",)])
-            is_classic = random.random() < 0.5
-            clients.append(
-                ClassicClient(broker, *names)
-                if is_classic
-                else ConsumerClient(broker, f"new-{number}", *names)
-            )
+            clients.append(new(number, random.choice([None, f"i-{number}"])))
         elif action < 0.2 and clients:
             clients.pop(random.randrange(len(clients))).leave()
-        elif action < 0.23:
+        elif action < 0.25 and clients:
+            place = random.randrange(len(clients))
+            if clients[place].instance_id is not None:  # it dies, and another takes its place
+                clients[place] = new(number, clients[place].instance_id)
+        elif action < 0.28:
             broker.kill()
             for each in clients:
-                if isinstance(each, ClassicClient):
+                if isinstance(each, ClassicClient) and (each.joining or each.syncing):
                     each.joining = each.syncing = None
                     each.must_join = True
         elif clients:
@@ -629,7 +698,7 @@ def test_whatever_comes_and_goes_no_partition_is_owned_twice(seed: int) -> None:
             broker.time.pass_(random.random() / 4)
         owners(clients)
     clients.append(ConsumerClient(broker, "last", "a", "c"))
-    settle(broker, clients, rounds=80)
+    settle(broker, clients, rounds=80, pause_s=1)  # sessions of the dead end
     assert len(owners(clients)) == 8
 
 

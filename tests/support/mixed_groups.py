@@ -27,15 +27,24 @@ Owned = set[tuple[str, int]]
 VERSION = 3
 
 
+def by_topic(owned: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Partitions by the name of their topic."""
+    found: dict[str, list[int]] = {}
+    for name, n in sorted(owned):
+        found.setdefault(name, []).append(n)
+    return found
+
+
 def subscription_bytes(
     *names: str, owned: Iterable[tuple[str, int]] = (), version: int = VERSION, rack: str = ""
 ) -> bytes:
     """A classic member's metadata."""
     topic = ConsumerProtocolSubscription.TopicPartition
+    listed = [topic(topic=name, partitions=each) for name, each in by_topic(owned).items()]
     said = ConsumerProtocolSubscription(
         topics=list(names),
         user_data=None,
-        owned_partitions=[topic(topic=name, partitions=[n]) for name, n in sorted(owned)],
+        owned_partitions=listed,
         rack_id=rack or None,
     )
     return version.to_bytes(2, "big") + codec(ConsumerProtocolSubscription, version).encode(said)
@@ -44,7 +53,7 @@ def subscription_bytes(
 def assignment_of(owned: Iterable[tuple[str, int]], user_data: bytes | None = None) -> bytes:
     """What a leader assigns."""
     topic = ConsumerProtocolAssignment.TopicPartition
-    listed = [topic(topic=name, partitions=[n]) for name, n in sorted(owned)]
+    listed = [topic(topic=name, partitions=each) for name, each in by_topic(owned).items()]
     said = ConsumerProtocolAssignment(assigned_partitions=listed, user_data=user_data)
     return VERSION.to_bytes(2, "big") + codec(ConsumerProtocolAssignment, VERSION).encode(said)
 
@@ -267,14 +276,11 @@ class ConsumerClient:
         return answer
 
     def listed(self) -> list[Any]:
-        numbers: dict[str, list[int]] = {}
-        for name, n in sorted(self.owned):
-            numbers.setdefault(name, []).append(n)
         return [
             ConsumerGroupHeartbeatRequest.TopicPartitions(
                 topic_id=self.broker.image.topics[name].topic_id, partitions=each
             )
-            for name, each in numbers.items()
+            for name, each in by_topic(self.owned).items()
         ]
 
     def step(self) -> None:
@@ -298,12 +304,14 @@ def owners(clients: Iterable[Client]) -> dict[tuple[str, int], Client]:
     return found
 
 
-def settle(broker: GroupBroker, clients: Iterable[Client], *, rounds: int = 30) -> None:
+def settle(
+    broker: GroupBroker, clients: Iterable[Client], *, rounds: int = 30, pause_s: float = 0.5
+) -> None:
     """Let all clients go on until the group is stable; no partition is ever owned twice."""
     clients = list(clients)
     for _ in range(rounds):
         for each in clients:
             each.step()
             owners(clients)
-        broker.time.pass_(0.5)
+        broker.time.pass_(pause_s)
         owners(clients)

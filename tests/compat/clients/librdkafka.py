@@ -62,9 +62,12 @@ class GroupMember(Member):
             "group.id": request["group"],
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": request["session_timeout_ms"],
-            "heartbeat.interval.ms": 200,
         }
+        if request.get("protocol"):
+            config["group.protocol"] = request["protocol"]
+        else:
+            config["session.timeout.ms"] = request["session_timeout_ms"]
+            config["heartbeat.interval.ms"] = 200
         if request.get("instance"):
             config["group.instance.id"] = request["instance"]
         self.consumer = Consumer(config)

@@ -23,7 +23,7 @@ All carry `op` and `bootstrap`. Keys, values and header values are base64 or nul
 
 Of Java and librdkafka alone: `txn_open` with init (false: later, by `txn_init`), max_block_ms (of
 each call) and delivery_timeout_ms; `txn_offsets` with producer, group, topic, partition, offset and
-metadata; `txn_close` with at_once; `txn_end` and the like with max_block_ms; `consume` with
+metadata; `join` with protocol ("consumer", whose session is the broker's); `txn_close` with at_once; `txn_end` and the like with max_block_ms; `consume` with
 fetch_min_bytes and fetch_max_wait_ms; the metadata in what `committed` answers.
 
 Python drivers subclass `Driver`; Java's is java/Client.java, Go's go/client/main.go.

@@ -233,8 +233,12 @@ final class Client {
             config.put("group.id", text(request, "group"));
             config.put("enable.auto.commit", "false");
             config.put("auto.offset.reset", "earliest");
-            config.put("session.timeout.ms", request.get("session_timeout_ms").asText());
-            config.put("heartbeat.interval.ms", "200");
+            if (request.hasNonNull("protocol")) {
+                config.put("group.protocol", text(request, "protocol"));
+            } else {
+                config.put("session.timeout.ms", request.get("session_timeout_ms").asText());
+                config.put("heartbeat.interval.ms", "200");
+            }
             if (request.hasNonNull("instance")) {
                 config.put("group.instance.id", text(request, "instance"));
             }

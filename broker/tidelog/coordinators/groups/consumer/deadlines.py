@@ -59,10 +59,11 @@ class Deadlines:
         self._syncs.pop(member_id, None)
 
     def next_ms(self, members: Mapping[str, ConsumerMember]) -> int | None:
-        """Return when `late` is due, None if nothing can be; forget all but these members."""
-        for each in (self._sessions, self._rebalances, self._joins, self._syncs):
-            for name in each.keys() - members.keys():
-                del each[name]
+        """Return when `late` is due, None if nothing can be; forget those that are gone."""
+        if len(self._sessions) > len(members):
+            for each in (self._sessions, self._rebalances, self._joins, self._syncs):
+                for name in each.keys() - members.keys():
+                    del each[name]
         rebalances = (at_ms for _, at_ms in self._rebalances.values())
         rest = (*self._joins.values(), *self._syncs.values())
         return min((*self._sessions.values(), *rebalances, *rest), default=None)

@@ -13,6 +13,7 @@ from tidelog.coordinators.groups.consumer.states import MemberState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog_protocol.messages.consumer_records import ConsumerGroupMemberMetadataValue
 
     ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
@@ -65,6 +66,14 @@ class ConsumerMember(NamedTuple):
     def is_reconciled(self, target_epoch: int) -> bool:
         """Return whether the member has reached the target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+    @property
+    def held(self) -> Partitions:
+        """The partitions that the member has or must still revoke."""
+        return {
+            topic: frozenset(self.assigned.get(topic, ())) | frozenset(self.revoking.get(topic, ()))
+            for topic in (*self.assigned, *self.revoking)
+        }
 
     def moved(
         self, state: MemberState, epoch: int, assigned: Epochs, revoking: Epochs

@@ -83,7 +83,7 @@ def upgraded(
     why = _refusal(classic, limits, policy)
     if why is None:
         try:
-            members = [_consumer_member(classic, each, topics) for each in classic.members.values()]
+            members = _consumer_members(classic, topics)
         except ProtocolError:
             why = "the embedded consumer protocol is malformed"
         except _CustomAssignorError:
@@ -125,7 +125,16 @@ def _refusal(classic: Group, limits: ConsumerLimits, policy: str) -> str | None:
     return None
 
 
-def _consumer_member(classic: Group, member: Member, topics: Topics) -> ConsumerMember:
+def _consumer_members(classic: Group, topics: Topics) -> list[ConsumerMember]:
+    """Return the members with what they have; none has what another one has."""
+    taken: set[tuple[bytes, int]] = set()
+    assigned_first = sorted(classic.members.values(), key=lambda each: not each.assignment)
+    return [_consumer_member(classic, each, topics, taken) for each in assigned_first]
+
+
+def _consumer_member(
+    classic: Group, member: Member, topics: Topics, taken: set[tuple[bytes, int]]
+) -> ConsumerMember:
     assignment = assignment_of(member.assignment)
     if assignment.user_data:
         raise _CustomAssignorError
@@ -133,7 +142,15 @@ def _consumer_member(classic: Group, member: Member, topics: Topics) -> Consumer
     # which has chosen none, Kafka answers UNKNOWN_SERVER_ERROR.)
     said = subscription_of(member.protocols[0][1])
     epoch = classic.generation
-    has = ids_of(assignment.assigned_partitions, topics)
+    # A rebalance that ended early has taken the assignment from the group. A cooperative member may
+    # still have what it said when it joined. (Kafka takes it as having nothing.)
+    listed = assignment.assigned_partitions if member.assignment else said.owned_partitions
+    assigned: dict[bytes, dict[int, int]] = {}
+    for topic, numbers in ids_of(listed, topics).items():
+        for partition in sorted(numbers):
+            if (topic, partition) not in taken:
+                taken.add((topic, partition))
+                assigned.setdefault(topic, {})[partition] = epoch
     return ConsumerMember(
         member.member_id,
         Subscription(
@@ -147,7 +164,7 @@ def _consumer_member(classic: Group, member: Member, topics: Topics) -> Consumer
         ),
         epoch=epoch,
         previous_epoch=epoch,
-        assigned={topic: dict.fromkeys(numbers, epoch) for topic, numbers in has.items()},
+        assigned=assigned,
     )
 
 
@@ -192,16 +209,18 @@ def downgraded(
 ) -> tuple[Group, list[KeyValue]]:
     """Return a consumer group as a classic one in the generation of its epoch, and its records.
 
-    `rest` has its members by the ids under which they have their targets, see `rest_of`. Unless it
-    is stable with those, they must join again. ProtocolError if a member's bytes have no version.
+    `rest` has its members by the ids under which they have partitions, see `rest_of`. Unless it is
+    stable, they must join again. ProtocolError if a member's bytes have no version.
     """
     classic = Group(group.group_id, now, limits)
     for member in rest.values():
         classic.insert(member, CONSUMER_PROTOCOL_TYPE)
     name = classic.protocol_name = classic.members.select_protocol()
     for member_id, member in rest.items():
-        target = group.targets.get(member_id, {})
-        member.assignment = assignment_bytes(target, topics, member.metadata(name))
+        # What it still has, also if it must give that up: the next change of protocol would take
+        # the rest for free. (Kafka stores the target assignment.)
+        has = group.members[member_id].held
+        member.assignment = assignment_bytes(has, topics, member.metadata(name))
     classic.state = GroupState.STABLE
     classic.resume(now)
     # A record does not say that members must join again. Another coordinator, which may load it
