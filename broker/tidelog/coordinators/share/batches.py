@@ -6,13 +6,13 @@ higher delivery state: a late write of an earlier delivery changes nothing. Pure
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from tidelog.coordinators.share.values import UNINITIALIZED, StateBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["merge"]
 
@@ -24,34 +24,41 @@ def merge(
     current: Iterable[StateBatch], changes: Iterable[StateBatch], start_offset: int
 ) -> tuple[StateBatch, ...]:
     """Return the batches from `start_offset` on; -1 keeps all."""
-    kept = [
-        batch._replace(first_offset=max(batch.first_offset, start_offset))
-        for batches in (current, changes)
-        for batch in batches
-        if start_offset == UNINITIALIZED or batch.last_offset >= start_offset
-    ]
+    kept = [*current, *changes]
+    if start_offset != UNINITIALIZED:
+        kept = [
+            batch
+            if batch.first_offset >= start_offset
+            else batch._replace(first_offset=start_offset)
+            for batch in kept
+            if batch.last_offset >= start_offset
+        ]
     if len(kept) < 2:
         return tuple(kept)
-    heap = [
-        (each.first_offset, each.last_offset, each.delivery_count, each.delivery_state)
-        for each in kept
-    ]
-    heapify(heap)
+    ordered = sorted((first, last, count, state) for first, last, state, count in kept)
     return tuple(
-        StateBatch(first, last, state, count) for first, last, count, state in _merged(heap)
+        StateBatch(first, last, state, count) for first, last, count, state in _merged(ordered)
     )
 
 
-def _merged(heap: list[_Sorted]) -> Iterable[_Sorted]:
+def _merged(ordered: list[_Sorted]) -> Iterator[_Sorted]:
     """Merge the first two batches until they are apart; the first one is then final."""
-    first = heappop(heap)
-    while heap:
-        second = heappop(heap)
-        is_same = first[2:] == second[2:]
-        if second[0] <= first[1] or (is_same and second[0] == first[1] + 1):
+    ordered.reverse()
+    pieces: list[_Sorted] = []  # a heap of those that were merged
+
+    def next_batch() -> _Sorted:
+        if pieces and (not ordered or pieces[0] < ordered[-1]):
+            return heappop(pieces)
+        return ordered.pop()
+
+    first = ordered.pop()
+    while ordered or pieces:
+        second = next_batch()
+        is_near = second[0] <= first[1] + 1
+        if is_near and (second[0] <= first[1] or first[2:] == second[2:]):
             for piece in _pieces(first, second):
-                heappush(heap, piece)
-            first = heappop(heap)
+                heappush(pieces, piece)
+            first = next_batch()
         else:
             yield first
             first = second
