@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+import re
 import runpy
 import typing
 from pathlib import Path
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 NO_GROUPS = {"Ask", "Fault", "On"}
 HANDLES = {*handles.__all__, *awaited_faults.__all__} - NO_GROUPS  # each is a property of a door
 CALLS = ("ask", "reset", "state", "wait_for")
+PAGE = Path(handles.__file__).parent / "page"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "typed" / "doors.py"
 # What only Python has, by the call that does it over HTTP.
 ONLY_PYTHON = {
@@ -218,6 +220,15 @@ def test_effects_and_triggers_have_the_same_names_in_python_and_as_values() -> N
             "kind": kind,
             **values,
         }
+
+
+def test_the_page_makes_calls_that_exist() -> None:
+    scripts = "".join(path.read_text() for path in PAGE.glob("*.js"))
+    asked = set(re.findall(r"\"([a-z]+\.[a-z_]+)\"", scripts))
+    assert {"faults.add", "network.heal", "clock.advance"} <= asked <= TABLE.keys()
+    effects = (PAGE / "index.html").read_text().partition('id="fault-kind"')[2]
+    values = re.findall(r'<option value="(\w+)"', effects.partition("</select>")[0])
+    assert {*values} - {"drop_after_work"} == {*typing.get_args(rules.Kind)}
 
 
 def test_the_typed_example_runs() -> None:

@@ -179,24 +179,28 @@ def switch_a_fault(page: Page, control: HttpControl) -> None:
 
 
 def heal_links_and_devices(page: Page, control: HttpControl, servers: str) -> None:
-    control.devices.slow_disk(3, 0.001)
+    state = control.wait_for(lambda state: len(state.partition("orders").isr) == 3)
+    leader = state.partition("orders").leader
+    one, other = {1, 2, 3} - {leader}
+    control.devices.slow_disk(leader, 0.001)
     produce(servers, "orders", [b"slow"])
-    control.network.slow(2, 1, 0.01)
-    control.network.cut(2, 3, holds="sent")
-    control.network.slow(3, 2, 0.01)
+    control.network.slow(one, leader, 0.01)
+    control.network.cut(other, leader, holds="sent")
+    control.network.slow(leader, other, 0.01)
     rows = page.locator("[data-healed]")
     rows.nth(2).wait_for()
     assert [row.locator("li").all_inner_texts() for row in rows.all()] == [
-        ["broker 2 and broker 1: slow, 0.01 seconds"],
+        [f"broker {one} and broker {leader}: slow, 0.01 seconds"],
         [
-            "broker 2 and broker 3: cut, what broker 2 sends waits",
-            "broker 3 and broker 2: slow, 0.01 seconds",
+            f"broker {other} and broker {leader}: cut, what broker {other} sends waits",
+            f"broker {leader} and broker {other}: slow, 0.01 seconds",
         ],
-        ["disk of broker 3: slow, all, 0.001 seconds"],
+        [f"disk of broker {leader}: slow, all, 0.001 seconds"],
     ]
-    for row in rows.all():
+    for row in rows.all():  # the followers fetch
         row.locator(".hits", has_text=re.compile("^[1-9]")).wait_for()
-    for name, left in (("disk of broker 3", 3), ("link 1 to 2", 2), ("link 2 to 3", 0)):
+    names = [f"link {min(each, leader)} to {max(each, leader)}" for each in (one, other)]
+    for name, left in ((f"disk of broker {leader}", 3), (names[0], 2), (names[1], 0)):
         page.get_by_role("button", name=f"Heal {name}").click()
         page.get_by_text(f"Healed {name}").wait_for()
         assert len(control.network.list()) + len(control.devices.list()) == left
