@@ -57,7 +57,6 @@ __all__ = [
     "share_partitions",
 ]
 
-CONSUMER_GROUPS_OFFERED = False  # KIP-848: clients see it once migration is there
 SHARE_GROUPS_OFFERED = False  # KIP-932: brokers and clients see it once all of it is there
 
 
@@ -108,9 +107,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         )
     )
     of_groups = keys_of("groups", "group_offsets", "group_admin")
-    of_consumer_groups = [ApiKey.CONSUMER_GROUP_HEARTBEAT]
-    if CONSUMER_GROUPS_OFFERED:
-        of_consumer_groups = keys_of("consumer_groups")
+    of_consumer_groups = keys_of("consumer_groups")
     of_transactions = keys_of("txns", "txn_admin")
     of_resources = [ApiKey.LIST_CONFIG_RESOURCES]
     return {
@@ -175,11 +172,13 @@ def _consumer_group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     from tidelog.api.consumer_groups import ConsumerGroupsApi
     from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
 
-    membership = None
-    if CONSUMER_GROUPS_OFFERED:
-        membership = ConsumerMembership(parts.groups, parts.runtime.rng)
     metadata = parts.metadata
-    return ConsumerGroupsApi(parts.group_admin, lambda: metadata.image, membership).handlers()
+    return ConsumerGroupsApi(
+        parts.group_admin,
+        lambda: metadata.image,
+        ConsumerMembership(parts.groups, parts.runtime.rng),
+        is_allowed="consumer" in parts.config.group_coordinator_rebalance_protocols,
+    ).handlers()
 
 
 def _transaction_handlers(parts: Parts) -> dict[ApiKey, Handler]:

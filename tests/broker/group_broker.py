@@ -19,6 +19,7 @@ from tidelog.api.groups import GroupsApi
 from tidelog.api.share_group_offsets import ShareGroupOffsetsApi
 from tidelog.api.share_groups import ShareGroupsApi
 from tidelog.cluster.metadata.delta import MetadataDelta
+from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.image import (
     GROUP_METADATA_TOPIC,
     BrokerImage,
@@ -189,6 +190,7 @@ class GroupBroker:
         self.correlation_ids = itertools.count()
         self.group_configs: dict[str, dict[str, str]] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
+        self.features = initial_levels()
         self.created: list[str] = []
         self.topics = {
             "a": topic("a", b"a" * 16, 3),
@@ -263,6 +265,7 @@ class GroupBroker:
         old = self.image
         self.image = ClusterImage(
             cluster_id="c",
+            features=self.features,
             controller_id=NODE_ID,
             brokers={
                 NODE_ID: BrokerImage(NODE_ID, "127.0.0.1", 22412),

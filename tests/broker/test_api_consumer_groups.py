@@ -1,4 +1,4 @@
-"""KIP-848 is not offered yet: its clients learn that at once. Where it is, librdkafka consumes."""
+"""Groups of KIP-848: librdkafka consumes; where they are off, clients learn that at once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import tidelog
 from broker.group_broker import GroupBroker
 from support.handler_calls import make_context
-from tidelog import assembly
 from tidelog.api.consumer_groups import ConsumerGroupsApi
+from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from tidelog_protocol.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,23 +35,39 @@ WAIT_S = 30
 SHORT_INTERVAL = {
     f"group.consumer.{name}heartbeat.interval.ms": "100" for name in ("", "min.", "max.")
 }
+SHORT_INTERVAL["group.consumer.assignment.interval.ms"] = "100"
+
+
+CLASSIC_ONLY = {"group.coordinator.rebalance.protocols": "classic"}
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_heartbeat_is_refused(version: int) -> None:
+@pytest.mark.parametrize("is_old", [False, True])
+def test_requests_are_refused_where_the_protocol_is_off(version: int, is_old: bool) -> None:
+    """An old directory has no level of group.version."""
     broker = GroupBroker()
-    handlers = ConsumerGroupsApi(broker.admin, lambda: broker.image, None).handlers()
-    assert handlers.keys() == {ApiKey.CONSUMER_GROUP_HEARTBEAT}
-    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m")
+    if is_old:
+        broker.features = {"metadata.version": 30}
+        broker.apply()
+    membership = ConsumerMembership(broker.coordinator, broker.rng)
+    handlers = ConsumerGroupsApi(
+        broker.admin, lambda: broker.image, membership, is_allowed=is_old
+    ).handlers()
     context = make_context(ApiKey.CONSUMER_GROUP_HEARTBEAT, version)
-    answer = handlers[ApiKey.CONSUMER_GROUP_HEARTBEAT](context, request)
+    answer = handlers[ApiKey.CONSUMER_GROUP_HEARTBEAT](
+        context, ConsumerGroupHeartbeatRequest(group_id="g", member_id="m")
+    )
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert "group.protocol=classic" in answer.error_message
     assert answer.assignment is None
+    (described,) = handlers[ApiKey.CONSUMER_GROUP_DESCRIBE](
+        context, ConsumerGroupDescribeRequest(group_ids=["g"])
+    ).groups
+    assert (described.group_id, described.error_code) == ("g", ErrorCode.UNSUPPORTED_VERSION)
 
 
-def test_librdkafka_fails_instead_of_waiting() -> None:
-    with tidelog.run() as cluster:
+def test_librdkafka_fails_instead_of_waiting_where_the_protocol_is_off() -> None:
+    with tidelog.run(CLASSIC_ONLY) as cluster:
         consumer = Consumer(
             {
                 "bootstrap.servers": cluster.bootstrap_servers,
@@ -69,9 +88,7 @@ def test_librdkafka_fails_instead_of_waiting() -> None:
     assert "API version not supported" in error.str()
 
 
-def test_librdkafka_consumes_where_the_protocol_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembly, "CONSUMER_GROUPS_OFFERED", True)
-
+def test_librdkafka_consumes() -> None:
     async def play() -> None:
         async with tidelog.Cluster(SHORT_INTERVAL) as cluster:
             await asyncio.to_thread(play_members, {"bootstrap.servers": cluster.bootstrap_servers})

@@ -11,6 +11,7 @@ import pytest
 import tidelog
 from tidelog.__main__ import main
 from tidelog.cluster.formatting import bootstrap_checkpoint
+from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.cluster.metadata.snapshots import SnapshotId, decode_snapshot
 from tidelog.start_error import StartError
@@ -114,7 +115,7 @@ def test_the_settings_may_be_kafkas_file(
 def test_the_bootstrap_checkpoint_is_a_whole_snapshot() -> None:
     image = decode_snapshot(SnapshotId(0, 0), bootstrap_checkpoint(1_700_000_000_000), "c")
     assert isinstance(image, ClusterImage)
-    assert image.features == {"metadata.version": 30}
+    assert image.features == initial_levels()
 
 
 def test_a_node_that_lost_its_disk_does_not_start_before_it_is_formatted(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NONE, STALE = ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH
 T = id_of("t")
+pytestmark = pytest.mark.usefixtures("epochs_from_1")
 
 
 def lagging() -> Life:

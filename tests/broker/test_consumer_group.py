@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 T, U = id_of("t"), id_of("u")
+pytestmark = pytest.mark.usefixtures("epochs_from_1")
 
 
 @contextmanager

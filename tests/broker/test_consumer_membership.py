@@ -38,6 +38,8 @@ from tidelog_protocol.records import iter_batches, iter_records
 from tidelog_storage.types import StorageError
 
 NONE = ErrorCode.NONE
+pytestmark = pytest.mark.usefixtures("epochs_from_1")
+
 A = b"a" * 16
 SESSION_S = 45
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from broker.group_broker import ASSIGNMENT_INTERVAL, GroupBroker
 from broker.test_consumer_membership import A, beat, group_of, join, numbers, owned
 from support.consumer_groups import Life, id_of
@@ -17,12 +19,11 @@ from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import pytest
-
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.groups.consumer.assignors import Subscriber
 
 T = id_of("t")
+pytestmark = pytest.mark.usefixtures("epochs_from_1")
 BY_NAME = Subscription(topic_names=frozenset("ab"))
 BY_BOTH = Subscription(topic_names=frozenset("b"), topic_regex="c.*")
 FOUND = {"c.*": frozenset({"c1", "b"})}

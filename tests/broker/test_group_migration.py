@@ -310,6 +310,7 @@ def mixed(broker: GroupBroker) -> tuple[ConsumerClient, ClassicClient]:
     return new, old
 
 
+@pytest.mark.usefixtures("epochs_from_1")
 def test_a_classic_member_joins_a_consumer_group() -> None:
     broker = GroupBroker()
     new = ConsumerClient(broker, "new")
@@ -452,6 +453,7 @@ def test_a_member_that_does_not_join_in_time_is_removed() -> None:
     assert consumer_group(broker).members.keys() == {"new", "newer"}
 
 
+@pytest.mark.usefixtures("epochs_from_1")
 def test_a_member_that_does_not_sync_in_time_is_removed() -> None:
     broker = GroupBroker()
     new = ConsumerClient(broker, "new")

@@ -9,7 +9,7 @@ import pytest
 from support.metadata import broker_config, cluster
 from tidelog.config.broker import BrokerConfig, update_mode
 from tidelog.config.group_settings import GROUP_KEYS, effective, validate_group
-from tidelog.coordinators.groups.consumer.settings import limits_of
+from tidelog.coordinators.groups.consumer.settings import assignor_names, limits_of
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog_storage.config_key import ConfigError
 
@@ -74,6 +74,7 @@ def test_settings_of_share_groups() -> None:
 
 
 GROUP = "group.consumer"
+NAMES = ("Range", "Uniform")
 
 
 @pytest.mark.parametrize(
@@ -274,3 +275,20 @@ def test_limits_that_changed_later_cut_a_groups_own_value() -> None:
         effective(config, {"streams.num.standby.replicas": "9"}, "streams.num.standby.replicas")
         == 2
     )
+
+
+def test_assignors_may_be_named_by_kafkas_classes() -> None:
+    classes = [f"org.apache.kafka.coordinator.group.assignor.{each}Assignor" for each in NAMES]
+    config = broker_config(group_consumer_assignors=",".join(classes))
+    assert config.group_consumer_assignors == classes, "it is shown as it was set"
+    assert assignor_names(config) == ("range", "uniform")
+    assert assignor_names(broker_config(group_consumer_assignors=f"uniform,{classes[1]}")) == (
+        "uniform",
+    )
+    with pytest.raises(ConfigError, match=r"one of: uniform, range"):
+        broker_config(group_consumer_assignors="org.example.MyAssignor")
+
+
+def test_the_classic_protocol_is_always_on() -> None:
+    with pytest.raises(ConfigError, match="disabling the 'classic' protocol is not supported"):
+        broker_config(group_coordinator_rebalance_protocols="consumer")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.metadata import CLUSTER_ID, DIRECTORY_ID, NODE_ID, Metadata
+from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.records import RECORD_VERSIONS, decode_batch
 from tidelog.cluster.metadata.settings import METADATA_TOPIC_ID
 from tidelog.simulation.disk import SimDisk
@@ -183,7 +184,7 @@ def test_files_beside_the_log() -> None:
 def test_first_start_and_restart() -> None:
     async def run() -> None:
         metadata = Metadata()
-        assert metadata.log.image.features == {"metadata.version": 30}
+        assert metadata.log.image.features == {"metadata.version": 30, "group.version": 1}
         assert metadata.seen == []
         epoch = await metadata.register()
         assert metadata.log.image.brokers[NODE_ID].epoch == epoch
@@ -198,7 +199,7 @@ def test_first_start_and_restart() -> None:
         assert image.broker_configs == before.broker_configs == {"": {"a": "1"}}
         assert image.brokers == before.brokers
         assert image.leader_epoch == before.leader_epoch + 1
-        assert image.features == {"metadata.version": 30}, "bootstrapped once"
+        assert image.features == initial_levels(), "bootstrapped once"
         assert metadata.seen == [], "nobody acts on the run before"
         await metadata.register()
         (old, registered), (before, new) = metadata.seen
@@ -238,7 +239,7 @@ def test_transactions_of_several_batches() -> None:
         log._append_batch(values, 1)
     metadata.disk.kill()
     metadata.start()
-    assert sorted(metadata.log.image.features) == ["a", "b", "d", "metadata.version"]
+    assert metadata.log.image.features.keys() - initial_levels() == {"a", "b", "d"}
 
 
 @pytest.mark.parametrize("seed", range(40))

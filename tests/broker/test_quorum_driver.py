@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.quorum_nodes import setting, simulate
+from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.log import NotControllerError
 from tidelog.cluster.quorum.core import Timeouts
 from tidelog_protocol.messages import metadata_records as tables
@@ -31,7 +32,7 @@ def test_an_election_and_a_commit(voters: int) -> None:
         for node in world.nodes.values():
             image = node.metadata.image
             assert node.settings == {"a": "1"}
-            assert image.features == {"metadata.version": 30}
+            assert image.features == initial_levels()
             assert image.controller_id == leader.node_id == node.metadata.leader_id
             assert image.leader_epoch == node.metadata.leader_epoch
 

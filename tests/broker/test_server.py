@@ -13,7 +13,7 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.embedded.cluster import broker_properties
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer, StartError
-from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.apis import API
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.cluster import (
     ApiVersionsRequest,
@@ -137,11 +137,9 @@ def test_the_loop_has_a_turn_between_the_logs_that_a_stop_closes(
     run(test)
 
 
-NOT_SERVED = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73, ApiKey.CONSUMER_GROUP_DESCRIBE}
+NOT_SERVED = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73}
 NOT_SERVED |= {*range(76, 80), *range(83, 88), 90, 91, 92}
-"""Tables without a handler: what the brokers of a cluster ask each other, KIP-848's
-ConsumerGroupDescribe, without which admin clients describe all groups as classic ones, and share
-groups."""
+"""Tables without a handler: what the brokers of a cluster ask each other, and share groups."""
 
 
 def test_every_other_table_of_the_codec_is_served(tmp_path: Path) -> None:

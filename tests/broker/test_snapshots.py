@@ -19,6 +19,7 @@ from support.metadata import (
 from support.metadata import cluster as cluster_image
 from support.metadata import topic as topic_image
 from support.quorum_nodes import setting, simulate
+from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
 from tidelog.cluster.metadata.replay import ImageBuilder
 from tidelog.cluster.metadata.snapshots import (
@@ -149,7 +150,7 @@ def test_one_voter_takes_snapshots_and_starts_from_them(*, power: bool) -> None:
         for _ in range(3):
             log = open_single(disk)
             assert log.image.broker_configs == expected
-            assert log.image.features == {"metadata.version": 30}
+            assert log.image.features == initial_levels()
             await log.commit()
             disk.kill()
 

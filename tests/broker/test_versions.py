@@ -12,6 +12,7 @@ from support.handler_calls import make_context
 from support.memory_transport import MemoryTransport
 from support.wire_client import response_of
 from tidelog.api.versions import VersionsApi
+from tidelog.cluster.metadata.features import initial_levels
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog_protocol.apis import API, ApiKey
@@ -39,15 +40,16 @@ BETWEEN_BROKERS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73}
 
 
 OF_SHARE_GROUPS = {*range(76, 80), *range(83, 88), 90, 91, 92}
-NOT_SERVED = {ApiKey.CONSUMER_GROUP_DESCRIBE, *OF_SHARE_GROUPS}
+NOT_SERVED = {*OF_SHARE_GROUPS}
 """The codec may know them, but no broker serves them yet."""
 SERVED = sorted(API.keys() - BETWEEN_BROKERS - NOT_SERVED)
 
 
+FEATURES = ("group.version", "transaction.version")
+
+
 def api() -> VersionsApi:
-    return VersionsApi(
-        served=SERVED, cluster_id=CLUSTER_ID, node_id=1, features={"metadata.version": 30}.copy
-    )
+    return VersionsApi(served=SERVED, cluster_id=CLUSTER_ID, node_id=1, features=initial_levels)
 
 
 def answer(frame: bytes) -> bytes:
@@ -79,7 +81,7 @@ def test_the_form_is_kafkas(version: int) -> None:
     assert not ranges.keys() & BETWEEN_BROKERS
     message.api_keys = [ranges[key] for key in SERVED]
     for features in (message.supported_features, message.finalized_features):
-        features[:] = [feature for feature in features if feature.name == "transaction.version"]
+        features[:] = [feature for feature in features if feature.name in FEATURES]
     if version >= 3:
         message.finalized_features_epoch = 0
     expected = API[18].response_codec(version).encode(message)

@@ -1,11 +1,10 @@
 """Consumer groups of KIP-848: ConsumerGroupHeartbeat, ConsumerGroupDescribe.
 
-Behaviour. The protocol is not offered yet: without a `membership` each heartbeat is refused with
-UNSUPPORTED_VERSION, as by an Apache Kafka whose `group.version` is 0. The heartbeat is listed
-nevertheless: librdkafka waits without an error for a broker that lists it, but fails at once if it
-is refused. Only clients with `group.protocol=consumer` send it. ConsumerGroupDescribe is not listed
-then, so admin clients describe all groups as classic ones. A heartbeat is answered once its records
-are committed. There is no authorizer: the authorized operations are all of them.
+Behaviour. Both APIs are refused with UNSUPPORTED_VERSION while the cluster's `group.version` is 0,
+or if `group.coordinator.rebalance.protocols` has no `consumer`; they are listed nevertheless, as in
+Kafka: librdkafka waits without an error for a broker that lists the heartbeat, but fails at once if
+it is refused. A heartbeat is answered once its records are committed. There is no authorizer: the
+authorized operations are all of them.
 
 Version notes. ConsumerGroupHeartbeat 1: regular expressions, member ids of the client (KIP-1082).
 ConsumerGroupDescribe 1: type of each member (KIP-1099).
@@ -16,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.api.group_admin import ALL_OPERATIONS
+from tidelog.cluster.metadata.features import GROUP_FEATURE
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.requests import Heartbeat, RefusedError
 from tidelog_protocol.apis import ApiKey
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["ConsumerGroupsApi"]
 
 _REFUSAL = (
-    "The broker does not serve the consumer group protocol of KIP-848. "
+    "The consumer group protocol is off: group.version of the cluster is 0, or "
+    "group.coordinator.rebalance.protocols of the broker has no consumer. "
     "Set group.protocol=classic in the client."
 )
 _CLIENT_IDS_VERSION = 1  # of ConsumerGroupHeartbeat
@@ -63,19 +64,25 @@ class ConsumerGroupsApi:
         self,
         admin: GroupAdmin,
         image: Callable[[], ClusterImage],
-        membership: ConsumerMembership | None,
+        membership: ConsumerMembership,
+        *,
+        is_allowed: bool = True,
     ) -> None:
-        """`membership` is None while the protocol is not offered."""
+        """`is_allowed`: the broker's settings have the protocol."""
         self._admin = admin
         self._image = image
         self._membership = membership
+        self._is_allowed = is_allowed
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """Return the handlers by API key."""
-        handlers: dict[ApiKey, Handler] = {ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat}
-        if self._membership is not None:
-            handlers[ApiKey.CONSUMER_GROUP_DESCRIBE] = self.describe
-        return handlers
+        return {
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat,
+            ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
+        }
+
+    def _is_on(self) -> bool:
+        return self._is_allowed and self._image().features.get(GROUP_FEATURE, 0) >= 1
 
     # ---- ConsumerGroupHeartbeat --------------------------------------------------------------
 
@@ -83,21 +90,18 @@ class ConsumerGroupsApi:
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> Deferred | ConsumerGroupHeartbeatResponse:
         """Answer a ConsumerGroupHeartbeat request."""
-        if self._membership is None:
+        if not self._is_on():
             return ConsumerGroupHeartbeatResponse(
                 error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=_REFUSAL
             )
-        work = self._heartbeat(self._membership, context, request)
+        work = self._heartbeat(context, request)
         return context.answer_with(work, lambda response: response)
 
     async def _heartbeat(
-        self,
-        membership: ConsumerMembership,
-        context: RequestContext,
-        request: ConsumerGroupHeartbeatRequest,
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
         try:
-            answer = await membership.heartbeat(
+            answer = await self._membership.heartbeat(
                 request.group_id,
                 _heartbeat_of(context, request),
                 needs_member_id=context.api_version >= _CLIENT_IDS_VERSION,
@@ -127,6 +131,14 @@ class ConsumerGroupsApi:
         self, _context: RequestContext, request: ConsumerGroupDescribeRequest
     ) -> ConsumerGroupDescribeResponse:
         """Answer a ConsumerGroupDescribe request."""
+        if not self._is_on():
+            refused = ErrorCode.UNSUPPORTED_VERSION
+            return ConsumerGroupDescribeResponse(
+                groups=[
+                    _DescribedGroup(group_id=each, error_code=refused, error_message=_REFUSAL)
+                    for each in request.group_ids
+                ]
+            )
         groups = [self._described(group_id) for group_id in request.group_ids]
         if request.include_authorized_operations:
             for group in groups:
@@ -135,6 +147,8 @@ class ConsumerGroupsApi:
         return ConsumerGroupDescribeResponse(groups=groups)
 
     def _described(self, group_id: str) -> _DescribedGroup:
+        if not group_id:
+            return _DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
         group = self._admin.find(group_id)
         if isinstance(group, ConsumerGroup):
             return _DescribedGroup(
@@ -167,8 +181,8 @@ class ConsumerGroupsApi:
             client_id=said.client_id,
             client_host=said.client_host,
             subscribed_topic_names=sorted(said.topic_names),
-            subscribed_topic_regex=said.topic_regex or None,
-            assignment=self._assignment(member.assigned),
+            subscribed_topic_regex=said.topic_regex or "",
+            assignment=self._assignment(_held(member)),
             target_assignment=self._assignment(target),
             member_type=_CONSUMER_MEMBER if said.classic is None else _CLASSIC_MEMBER,
         )
@@ -210,6 +224,14 @@ def _partitions_of(owned: Iterable[ConsumerGroupHeartbeatRequest.TopicPartitions
     for each in owned:
         found[each.topic_id] = found.get(each.topic_id, frozenset()).union(each.partitions)
     return found
+
+
+def _held(member: ConsumerMember) -> dict[bytes, set[int]]:
+    """Return the partitions of a member, with those that it must still revoke."""
+    return {
+        topic_id: {*member.assigned.get(topic_id, ()), *member.revoking.get(topic_id, ())}
+        for topic_id in {*member.assigned, *member.revoking}
+    }
 
 
 def _listed(assigned: Mapping[bytes, Iterable[int]]) -> list[tuple[bytes, list[int]]]:

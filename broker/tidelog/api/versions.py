@@ -3,13 +3,13 @@
 Behaviour
 - The response lists exactly the APIs with handlers here, in order of their keys; clients do not use
   others. Produce is listed from version 0, although versions below 3 are refused, because
-  librdkafka infers features from it (KAFKA-18659). ConsumerGroupHeartbeat is listed, although it is
-  refused, because librdkafka waits for it without an error.
+  librdkafka infers features from it (KAFKA-18659). Those of consumer groups are listed at any
+  `group.version`, as in Kafka.
 - A version above ours is answered in version 0 with UNSUPPORTED_VERSION and the entry of API 18
   alone, so that the client can ask again in a version both know (KIP-511). Dispatch passes None as
   the request.
-- Features are listed once they work: `transaction.version` 2 (KIP-890) does. Without
-  `group.version` 1 in the metadata log clients use only classic groups.
+- Features are listed once they work: `transaction.version` 2 (KIP-890) and `group.version` 1
+  (KIP-848), which is of clusters that were formatted with it.
 
 Version notes
 - v1 adds the throttle time, v3 (KIP-511) the client's software, checked by a pattern, and (KIP-584)

@@ -6,6 +6,9 @@ within the `min` and `max` of its broker (`group_limits.py`).
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
 from tidelog.config.vocabulary import (
     CLUSTER_WIDE,
     HIGH,
@@ -18,6 +21,17 @@ from tidelog.config.vocabulary import (
 )
 from tidelog_storage.config_key import refuse
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ASSIGNOR_CLASSES: Mapping[str, str] = MappingProxyType(
+    {
+        f"org.apache.kafka.coordinator.group.assignor.{name.capitalize()}Assignor": name
+        for name in ("uniform", "range")
+    }
+)
+"""Kafka's own assignors by the names of their classes; no others can be loaded."""
+
 _MIGRATION_POLICIES = ("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
 
 
@@ -27,6 +41,19 @@ def _check_not_empty(name: str, value: list[str]) -> None:
             name,
             f"Configuration '{name}' must not be empty. Valid values include: any non-empty value",
         )
+
+
+def _check_assignors(name: str, value: list[str]) -> None:
+    _check_not_empty(name, value)
+    names = tuple(ASSIGNOR_CLASSES.values())
+    for each in value:
+        if each not in names and each not in ASSIGNOR_CLASSES:
+            raise refuse(name, each, f"String must be one of: {', '.join(names)}")
+
+
+def _check_protocols(name: str, value: list[str]) -> None:
+    if "classic" not in value:
+        raise ConfigError(name, f"{name}: disabling the 'classic' protocol is not supported.")
 
 
 def _check_policy(name: str, value: str) -> None:
@@ -40,10 +67,10 @@ class ConsumerGroupKeys:
 
     group_coordinator_rebalance_protocols: list[str] = strings(
         ("classic", "consumer", "streams"),
-        "Protocols of groups, by older configuration files; deprecated in Kafka.",
+        "Protocols of groups: without `consumer` those of KIP-848 are off. Deprecated in Kafka.",
         choices=("consumer", "classic", "share", "streams"),
         unique=True,
-        inert=True,
+        check=_check_protocols,
     )
     group_consumer_session_timeout_ms: int = integer(
         45000, "A member without heartbeats for this long leaves its group.", low=1
@@ -66,10 +93,10 @@ class ConsumerGroupKeys:
     group_consumer_max_size: int = integer(2147483647, "Members of one consumer group.", low=1)
     group_consumer_assignors: list[str] = strings(
         ("uniform", "range"),
-        "Assignors that members may choose from; the first one is the default.",
-        choices=("uniform", "range"),
+        "Assignors that members may choose from, `uniform` and `range` or Kafka's classes of them; "
+        "the first one is the default.",
         unique=True,
-        check=_check_not_empty,
+        check=_check_assignors,
     )
     group_consumer_migration_policy: str = string(
         "bidirectional",

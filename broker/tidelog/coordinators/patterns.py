@@ -16,6 +16,18 @@ if TYPE_CHECKING:
 
 __all__ = ["matcher"]
 
+_IN_JAVA = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid named capture group": "invalid named capture",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+}
+"""What RE2/J says, by what RE2 says before a colon and the place; the others say the same."""
+
 
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a test of whole texts; ValueError for an invalid pattern."""
@@ -25,5 +37,15 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     try:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(_reason(error)) from None
     return lambda text: compiled.fullmatch(text) is not None
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason in RE2/J's words, which Kafka answers."""
+    (text,) = error.args
+    shown = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+    what, _, place = shown.partition(": ")
+    if place.startswith("(?<"):
+        return "invalid named capture"
+    return _IN_JAVA.get(what, what)

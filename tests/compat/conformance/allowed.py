@@ -28,7 +28,7 @@ def not_served(_reference: Any, tidelog: Any) -> bool:
 
 def feature_not_built(reference: Any, tidelog: Any) -> bool:
     """A feature that tidelog does not list, other than those it has."""
-    return not_served(reference, tidelog) and reference["name"] != "transaction.version"
+    return not_served(reference, tidelog) and reference["name"] not in FEATURES
 
 
 def new_here(reference: Any, _tidelog: Any) -> bool:
@@ -54,6 +54,7 @@ def last_in_sync(reference: Any, tidelog: Any) -> bool:
     return (reference, tidelog) in (([], [3]), ([3], []))
 
 
+FEATURES = ("group.version", "transaction.version")
 NEW_CONFIGS = (
     "errors.deadletterqueue.group.enable",
     "max.decompressed.message.bytes",
@@ -66,7 +67,7 @@ LEFT_BEHIND = (
     "what an earlier reassignment added and the last one does not want is dropped at once; the"
     " reference waits until it is in sync, to remove it then"
 )
-NOT_BUILT = "a feature is listed once it is built: KIP-848, share groups and more are not"
+NOT_BUILT = "a feature is listed once it is built: share groups and more are not"
 CUT = "whole batches only; the reference cuts the last batch at the limit and clients drop it"
 ENDS_WITH_ITS_EPOCH = (
     "a remote read ends where the leader epoch does that it began in: what lies behind in the same"

@@ -14,6 +14,7 @@ MODULES = (
     "admin",
     "configs",
     "groups",
+    "consumer_groups",
     "group_admin",
     "group_offsets",
     "txns",

@@ -22,7 +22,7 @@ NAMED = {
 }
 MACHINE = {"total_bytes", "usable_bytes", "cluster_id"}
 # Lists whose order no client may rely on, by what identifies an element.
-SORT_KEYS = ("name", "group_id", "config_name", "resource_name", "api_key", "topic")
+SORT_KEYS = ("name", "group_id", "config_name", "resource_name", "api_key", "topic", "topic_name")
 NODES = {"brokers": ("node_id", "broker_id"), "nodes": ("node_id",)}
 BY_INDEX = {("Produce", "partition_responses"), ("ListOffsets", "partitions")}
 BY_INDEX |= {("DescribeLogDirs", "partitions"), ("TxnOffsetCommit", "partitions")}
@@ -96,7 +96,11 @@ class Normaliser:
         return abs(value - time.time() * 1000) < NOW_WITHIN_MS
 
     def _list(self, name: str, values: list[Any], *, sort: bool) -> list[Any]:
-        if sort and values and isinstance(values[0], dict):
+        if name == "subscribed_topic_names":
+            values = sorted(values)
+        elif (self._api, name) == ("ConsumerGroupHeartbeat", "topic_partitions"):
+            values = sorted(values, key=lambda one: one["partitions"])  # their ids are random
+        elif sort and values and isinstance(values[0], dict):
             keys = NODES.get(name, SORT_KEYS)
             key = next((key for key in keys if key in values[0]), None)
             if key is not None:

@@ -10,6 +10,7 @@ from compat.conformance import (  # noqa: F401 - importing registers the cases
     cases_admin,
     cases_cluster,
     cases_configs,
+    cases_consumer_groups,
     cases_fetch,
     cases_frames,
     cases_group_offsets,

@@ -211,7 +211,7 @@ class ClusterWorld:
     async def run(self) -> None:
         """From empty disks to the verdict."""
         steps = steps_of(partitions_per_step(self.seed))
-        with self.transactions.habits.in_force(), self.work.in_force(), steps:
+        with self.transactions.habits.in_force(), steps:
             await self._run()
 
     async def _run(self) -> None:

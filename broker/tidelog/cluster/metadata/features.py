@@ -30,7 +30,7 @@ METADATA_VERSION = 30  # Apache Kafka's 4.3-IV0: what our records' versions foll
 TRANSACTION_FEATURE = "transaction.version"
 TRANSACTION_VERSION = 2  # KIP-890
 GROUP_FEATURE = "group.version"
-GROUP_VERSION = 0  # 1 (KIP-848) once consumer groups of that protocol are served
+GROUP_VERSION = 1  # KIP-848
 
 
 def initial_levels() -> dict[str, int]:

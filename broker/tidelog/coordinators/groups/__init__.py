@@ -13,6 +13,6 @@ coordinator.py  follows elections, performs effects, sets timers, writes records
 gauges.py       metrics of groups: number, offsets, lag
 admin.py        commit and fetch offsets; list, describe, delete and expire groups
 member_records.py  records of consumer and share groups in Kafka's bytes
-consumer/       groups of KIP-848, which no API offers yet
+consumer/       groups of KIP-848
 share/          share groups of KIP-932, which no API offers yet
 """

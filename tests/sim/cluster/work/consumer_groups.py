@@ -10,7 +10,6 @@ import asyncio
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 from sim.cluster.client import PAUSE_S
 from sim.cluster.consumer_member import ConsumerMember, Habits, Subscription
@@ -20,14 +19,12 @@ from sim.cluster.work.part import Part
 from sim.history import require
 from sim.observed_beats import places_of
 from sim.wire import Lost
-from tidelog import assembly
 from tidelog.simulation.machine import COMPACTION
 from tidelog.simulation.machines import host_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 
 if TYPE_CHECKING:
-    import contextlib
     from collections.abc import Iterable, Mapping
 
     from histories.calls import Place
@@ -57,10 +54,6 @@ class ConsumerGroups(Part):
         self._has_instance = [self.rng.random() < 0.4 for _ in range(self.rng.randint(2, 5))]
         self._current: dict[int, ConsumerMember] = {}
         self._processes = 0
-
-    def in_force(self) -> contextlib.AbstractContextManager[Any]:
-        """The protocol is offered."""
-        return mock.patch.object(assembly, "CONSUMER_GROUPS_OFFERED", True)
 
     def settings(self) -> Mapping[str, str]:
         """Short times; perhaps the group's log is compacted all the time."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -64,10 +63,6 @@ class Part:
     def settings(self) -> Mapping[str, str]:
         """Of all brokers."""
         return {}
-
-    def in_force(self) -> contextlib.AbstractContextManager[Any]:
-        """What is otherwise in the brokers while a run lasts."""
-        return contextlib.nullcontext()
 
     def topic_config(self, name: str) -> dict[str, str] | None:
         """The configuration of a topic of this kind; None for others."""

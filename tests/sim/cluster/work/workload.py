@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.work.append_time import AppendTime
@@ -18,7 +17,7 @@ from sim.cluster.work.unclean import Elections
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from sim.cluster.faults import ClusterFaults
     from sim.cluster.work.part import Part
@@ -47,14 +46,6 @@ class Workload:
     def settings(self) -> dict[str, str]:
         """Of all brokers."""
         return {key: value for part in self.parts for key, value in part.settings().items()}
-
-    @contextlib.contextmanager
-    def in_force(self) -> Iterator[None]:
-        """While a run lasts."""
-        with contextlib.ExitStack() as stack:
-            for part in self.parts:
-                stack.enter_context(part.in_force())
-            yield
 
     def topic_config(self, name: str) -> dict[str, str] | None:
         """What a topic of this name is created with; None for topics of others."""

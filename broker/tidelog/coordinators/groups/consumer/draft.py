@@ -66,7 +66,7 @@ class Draft:
         is_new = self.replaced is None and member.member_id not in group.members
         if is_new or (self.replaced is None and member.subscription != before.subscription):
             self.records.append(subscription_record(group.group_id, member))
-        is_changed = group.epoch == 0 or not member.subscription.subscribes_as(before.subscription)
+        is_changed = not member.subscription.subscribes_as(before.subscription)
         if not (is_changed or group.is_stale):
             return
         subscriptions = self._subscriptions()
@@ -124,6 +124,11 @@ class Draft:
             self.records.append(pattern_record(group.group_id, regex, None))
         self._patterns = patterns
         return is_changed
+
+    def topic_ids(self, topics: Topics) -> set[bytes]:
+        """Return the topics that the member subscribes to; those that do not exist have no id."""
+        names = subscribed_names(self.member.subscription, self._patterns)
+        return {found[0] for found in map(topics.find, names) if found is not None}
 
     def assign(self, topics: Topics, now: Now) -> None:
         """Add the target assignment of the group's epoch if it is not computed yet. Members that

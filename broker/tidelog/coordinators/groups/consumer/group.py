@@ -18,7 +18,7 @@ from tidelog.coordinators.groups.consumer.member import (
     ConsumerMember,
     Subscription,
 )
-from tidelog.coordinators.groups.consumer.reconciliation import next_step
+from tidelog.coordinators.groups.consumer.reconciliation import Wish, next_step
 from tidelog.coordinators.groups.consumer.records import (
     assignment_record,
     epoch_record,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerGroup", "Step"]
 
+FIRST_EPOCH = 1  # of a group without members, and of its empty target assignment, as in Kafka
+
 
 class Step(NamedTuple):
     """What to do about a heartbeat: append the records as one batch, replay them, answer."""
@@ -75,9 +77,9 @@ class ConsumerGroup:
     def __init__(self, group_id: str, limits: ConsumerLimits) -> None:
         self.group_id = group_id
         self.limits = limits
-        self.epoch = 0
+        self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
-        self.assignment_epoch = 0
+        self.assignment_epoch = FIRST_EPOCH
         self.assignment_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Partitions] = {}
@@ -139,7 +141,8 @@ class ConsumerGroup:
         draft = Draft(self, updated, replaced)
         draft.subscribe(member, topics, now)
         draft.assign(topics, now)
-        stepped = self._reconciled(draft, request)
+        is_changed = not updated.subscription.subscribes_as(member.subscription)
+        stepped = self._reconciled(draft, request, Wish(draft.topic_ids(topics), is_changed))
         if stepped != updated:
             draft.records.append(assignment_record(self.group_id, stepped))
         self.deadlines.alive(stepped, self.limits, now)
@@ -160,7 +163,7 @@ class ConsumerGroup:
                 f"{self.limits.size_max} members.",
             )
 
-    def _reconciled(self, draft: Draft, request: Heartbeat) -> ConsumerMember:
+    def _reconciled(self, draft: Draft, request: Heartbeat, wish: Wish) -> ConsumerMember:
         member = draft.member
         if member.state is MemberState.UNKNOWN and (request.owned is None or request.owned):
             raise RefusedError(
@@ -174,6 +177,7 @@ class ConsumerGroup:
             draft.target,
             request.owned,
             lambda topic, partition: self._owners.get((topic, partition)) not in owner_ids,
+            wish,
         )
 
     def _member_of(self, request: Heartbeat) -> tuple[ConsumerMember, ConsumerMember | None]:

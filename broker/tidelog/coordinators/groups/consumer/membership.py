@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.migration import upgraded
 from tidelog.coordinators.groups.consumer.requests import RefusedError, check
+from tidelog.coordinators.groups.consumer.settings import assignor_names
 from tidelog.coordinators.groups.group import Group
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import uuid_to_str
@@ -39,7 +40,7 @@ class ConsumerMembership:
         """Handle ConsumerGroupHeartbeat; return once its records are committed. RefusedError if it
         is refused, or if the write has failed."""
         coordinator = self._coordinator
-        assignors = coordinator.config.group_consumer_assignors
+        assignors = assignor_names(coordinator.config)
         check(group_id, request, needs_member_id=needs_member_id, assignors=assignors)
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):

@@ -11,12 +11,12 @@ from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS
 from tidelog.coordinators.groups.consumer.states import MemberState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog.coordinators.groups.consumer.member import ConsumerMember, Epochs
 
-__all__ = ["Target", "next_step"]
+__all__ = ["Target", "Wish", "next_step"]
 
 
 class Target(NamedTuple):
@@ -26,32 +26,41 @@ class Target(NamedTuple):
     partitions: Partitions
 
 
+class Wish(NamedTuple):
+    """The topics that a member subscribes to, by id. A new target assignment may have to wait, but
+    a topic that it no longer wants is taken away at once."""
+
+    topics: Collection[bytes]
+    is_changed: bool  # by this heartbeat
+
+
 def next_step(
     member: ConsumerMember,
     target: Target,
     owned: Partitions | None,
     is_taken: Callable[[bytes, int], bool],
+    wish: Wish,
 ) -> ConsumerMember:
     """Return the member after its next step, or the same one if it must wait.
 
     `owned` is what the member says that it owns, None if it does not say; `is_taken` tells whether
     another member still has a partition.
     """
-    if member.is_reconciled(target.epoch):
-        return member
-    if member.state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, member.revoking):
-        return member
+    is_unrevoked = member.state is MemberState.UNREVOKED_PARTITIONS
+    if member.is_reconciled(target.epoch) or (is_unrevoked and _owns_any(owned, member.revoking)):
+        return _without_unwanted(member, owned, wish.topics) if wish.is_changed else member
+    targets = {topic: wanted for topic, wanted in target.partitions.items() if topic in wish.topics}
     kept: dict[bytes, dict[int, int]] = {}
     revoking: dict[bytes, dict[int, int]] = {}
     for topic, partitions in member.assigned.items():
-        wanted = target.partitions.get(topic, frozenset())
+        wanted = targets.get(topic, frozenset())
         for partition, epoch in partitions.items():
             place = kept if partition in wanted else revoking
             place.setdefault(topic, {})[partition] = epoch
     if revoking and _owns_any(owned, revoking):
         return member.moved(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, revoking)
     is_waiting = False
-    for topic, wanted in target.partitions.items():
+    for topic, wanted in targets.items():
         for partition in sorted(wanted - kept.get(topic, {}).keys()):
             if is_taken(topic, partition):
                 is_waiting = True
@@ -59,6 +68,23 @@ def next_step(
                 kept.setdefault(topic, {})[partition] = target.epoch
     state = MemberState.UNRELEASED_PARTITIONS if is_waiting else MemberState.STABLE
     return member.moved(state, target.epoch, kept, NO_PARTITIONS)
+
+
+def _without_unwanted(
+    member: ConsumerMember, owned: Partitions | None, topics: Collection[bytes]
+) -> ConsumerMember:
+    """Return the member without partitions of topics that it no longer subscribes to."""
+    gone = {topic: each for topic, each in member.assigned.items() if topic not in topics}
+    if not gone:
+        return member
+    kept = {topic: each for topic, each in member.assigned.items() if topic in topics}
+    revoking = {
+        topic: {**member.revoking.get(topic, {}), **gone.get(topic, {})}
+        for topic in {*member.revoking, *gone}
+    }
+    if _owns_any(owned, revoking):
+        return member.moved(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, revoking)
+    return member.moved(member.state, member.epoch, kept, member.revoking)
 
 
 def _owns_any(owned: Partitions | None, revoking: Epochs) -> bool:

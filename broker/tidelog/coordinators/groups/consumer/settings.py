@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.config.group_keys import ASSIGNOR_CLASSES
 from tidelog.config.group_settings import effective
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
 
-__all__ = ["limits_of"]
+__all__ = ["assignor_names", "limits_of"]
 
 
 def limits_of(config: BrokerConfig, image: ClusterImage, group_id: str) -> ConsumerLimits:
@@ -26,5 +27,11 @@ def limits_of(config: BrokerConfig, image: ClusterImage, group_id: str) -> Consu
         heartbeat_interval_ms=effective(config, own, "consumer.heartbeat.interval.ms"),
         size_max=config.group_consumer_max_size,
         assignment_interval_ms=effective(config, own, "consumer.assignment.interval.ms"),
-        assignors=tuple(config.group_consumer_assignors),
+        assignors=assignor_names(config),
     )
+
+
+def assignor_names(config: BrokerConfig) -> tuple[str, ...]:
+    """Return the names of the assignors; a setting may have their classes."""
+    names = config.group_consumer_assignors
+    return tuple(dict.fromkeys(ASSIGNOR_CLASSES.get(name, name) for name in names))
