@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.admin import GroupAdmin
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.groups.share.share_groups import ShareGroups
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.network.dispatch import Handler, RequestContext
@@ -64,7 +65,8 @@ class Parts(NamedTuple):
     """The parts of a broker that answer its clients.
 
     `volume_bytes` returns total and usable bytes of a directory's volume. `moves` creates the mover
-    of replicas between log directories on first use, `shares` the share partitions.
+    of replicas between log directories on first use, `shares` the share partitions, `share_groups`
+    what serves members of their groups.
     """
 
     config: BrokerConfig
@@ -76,6 +78,7 @@ class Parts(NamedTuple):
     group_admin: GroupAdmin
     transactions: Transactions
     share_states: ShareStates
+    share_groups: Callable[[], ShareGroups]
     topics: AutoTopics
     tier: RemoteTier | None
     volume_bytes: Callable[[str], tuple[int, int]]
@@ -131,9 +134,23 @@ def _share_handlers(parts: Parts) -> dict[ApiKey, Handler]:
 
         return ShareFetchApi(parts.shares(), max_bytes=parts.config.fetch_max_bytes).handlers()
 
+    def of_groups() -> dict[ApiKey, Handler]:
+        from tidelog.api.share_group_offsets import ShareGroupOffsetsApi
+        from tidelog.api.share_groups import ShareGroupsApi
+
+        metadata, made = parts.metadata, parts.share_groups()
+        return joined(
+            (
+                ShareGroupsApi(parts.group_admin, lambda: metadata.image, made.membership),
+                ShareGroupOffsetsApi(made.offsets),
+            )
+        )
+
+    parts.group_admin.share_states = lambda: parts.share_groups().states
     return {
         **late_handlers(keys_of("share_state"), of_states),
         **late_handlers(keys_of("share_consumers"), of_consumers),
+        **late_handlers(keys_of("share_groups", "share_group_offsets"), of_groups),
     }
 
 

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig
+    from tidelog.coordinators.groups.share.share_groups import ShareGroups
     from tidelog.metrics.prometheus import PrometheusEndpoint
     from tidelog.network.connection import Connection
     from tidelog.network.dispatch import Handler
@@ -121,6 +122,7 @@ class BrokerServer:
         self._transactions: Transactions | None = None
         self._share_states: ShareStates | None = None
         self._shares: SharePartitions | None = None
+        self._share_group_parts: ShareGroups | None = None
         self._tier: RemoteTier | None = None
         self._group_admin: GroupAdmin | None = None
         self._maintenance: Maintenance | None = None
@@ -334,6 +336,7 @@ class BrokerServer:
             group_admin=group_admin,
             transactions=transactions,
             share_states=share_states,
+            share_groups=self._share_groups,
             topics=topics,
             tier=self._tier,
             volume_bytes=self._volume_bytes,
@@ -386,6 +389,27 @@ class BrokerServer:
                 self._replicas, self.config, self.runtime, self._share_states, self._tier
             )
         return self._shares
+
+    def _share_groups(self) -> ShareGroups:
+        """Return what serves share groups, created on first use."""
+        if self._share_group_parts is None:
+            from tidelog.coordinators.groups.share.share_groups import (  # noqa: PLC0415 - few have
+                ShareGroups,
+            )
+
+            assert self._groups is not None
+            assert self._share_states is not None
+            assert self._replicas is not None
+            assert self._metadata is not None
+            metadata = self._metadata
+            self._share_group_parts = ShareGroups(
+                self._groups,
+                self._share_states,
+                self._replicas,
+                lambda: metadata.image,
+                self._membership.new_channel,
+            )
+        return self._share_group_parts
 
     def _log_dir_moves(self) -> LogDirMoves:
         """Return the mover of replicas between log directories, created on first use."""
@@ -529,6 +553,8 @@ class BrokerServer:
             self._groups.close()
         if self._shares is not None:
             await self._shares.close()
+        if self._share_group_parts is not None:
+            self._share_group_parts.close()
         if self._share_states is not None:
             self._share_states.close()
 

@@ -220,7 +220,7 @@ class GroupBroker:
         self.coordinator = self.new_coordinator()
         self.admin = GroupAdmin(self.coordinator, self.time)
         states = StateChanges(self.coordinator, self.persister)
-        self.admin.share_states = states
+        self.admin.share_states = lambda: states
         membership = ShareMembership(self.coordinator, states)
         tasks = DrivenTasks()
         ends = EndOffsets(self.replica_manager, lambda: self.image, None, tasks)

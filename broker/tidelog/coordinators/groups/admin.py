@@ -14,7 +14,7 @@ from tidelog.awaiting import all_of, drive
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
@@ -62,7 +62,7 @@ class GroupAdmin:
         """`timers` is the time of periodic work."""
         self._coordinator = coordinator
         self._timers = timers
-        self.share_states: StateChanges | None = None  # set where share groups are served
+        self.share_states: Callable[[], StateChanges] | None = None  # where they are served
         self._timer: TimerHandle | None = None
 
     # ---- offsets -----------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class GroupAdmin:
         if not group.is_empty:
             return ErrorCode.NON_EMPTY_GROUP
         if group.type == "share" and self.share_states is not None:
-            error = await self.share_states.delete(shard, group)
+            error = await self.share_states().delete(shard, group)
             if error is not ErrorCode.NONE:
                 return error
             if self._coordinator.find(group_id) != found or not group.is_empty:
