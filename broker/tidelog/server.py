@@ -547,6 +547,9 @@ class BrokerServer:
             await self._maintenance.stop()
         if self._group_admin is not None:
             self._group_admin.stop()
+        await self._close_coordinators()
+
+    async def _close_coordinators(self) -> None:
         if self._transactions is not None:
             self._transactions.close()
         if self._groups is not None:
