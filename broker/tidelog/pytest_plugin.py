@@ -150,7 +150,7 @@ def tidelog_cluster_factory(
     clusters: Clusters = request.getfixturevalue("_tidelog_clusters")
 
     def make(**marked: Any) -> RunningCluster:
-        _check_options(marked)
+        _check_options(marked, "tidelog_cluster_factory")
         return clusters.make(_whole(request.config, tidelog_settings, tidelog_tiered, marked))
 
     yield make
@@ -281,14 +281,15 @@ def tidelog_clock(tidelog_cluster: RunningCluster, _tidelog_clusters: Clusters) 
 # -- the marker, and what surrounds a test ---------------------------------------------------------
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
+def _check_options(options: Mapping[str, Any], where: str) -> None:
     """Fail for options that no cluster has."""
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown:
-        pytest.fail(f"tidelog: {unknown[0]} is none of {', '.join(_OPTIONS)}", pytrace=False)
+        text = f"{where}: {unknown[0]} is none of {', '.join(_OPTIONS)}"
+        pytest.fail(f"tidelog: {text}", pytrace=False)
     if options.get("profile", "fast") not in _PROFILES:
-        text = f"tidelog: profile {options['profile']!r} is none of {', '.join(_PROFILES)}"
-        pytest.fail(text, pytrace=False)
+        text = f"{where}: profile {options['profile']!r} is none of {', '.join(_PROFILES)}"
+        pytest.fail(f"tidelog: {text}", pytrace=False)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -298,10 +299,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     options: dict[str, Any] = {}
     if _is_shared(metafunc.config) and "tidelog_cluster" not in metafunc.fixturenames:
         options[_SHARED] = True
+    where = f"marker of {metafunc.definition.nodeid}"
     for marker in reversed(list(metafunc.definition.iter_markers("tidelog"))):
         if marker.args:
-            pytest.fail("tidelog: the marker's options have names: brokers=3", pytrace=False)
-        _check_options(marker.kwargs)
+            text = f"tidelog: {where}: options have names: brokers=3"
+            pytest.fail(text, pytrace=False)
+        _check_options(marker.kwargs, where)
         options |= marker.kwargs
     if options:
         hidden: Any = getattr(pytest, "HIDDEN_PARAM", "tidelog")  # pytest 8.4

@@ -185,7 +185,7 @@ def test_a_failure_shows_the_log_and_the_topics(pytester: pytest.Pytester) -> No
     result.assert_outcomes(failed=1, errors=1)
     result.stdout.fnmatch_lines(
         [
-            "*tidelog: broker is none of brokers, settings, tiered, profile",
+            "tidelog: marker of test_unknown_option.py::test_it: broker is none of*",
             "*- tidelog cluster: log -*",
             "(nothing in this test)",
             "*- tidelog cluster: state -*",
