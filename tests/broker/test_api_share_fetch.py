@@ -434,6 +434,20 @@ class TestSessions:
 
         tell(story)
 
+    def test_a_member_that_comes_while_a_group_ends_is_served(self, tell: Tell) -> None:
+        async def story(shares: SharePath, foo: bytes) -> None:
+            shares.path.produce("foo", 0, batch(3))
+            await shares.fetched((foo, 0), member="a")
+            shares.state.hold()
+            shares.disconnect("a")
+            waiting = shares.fetch((foo, 0), member="b")
+            await settled()
+            shares.state.let_go()
+            assert acquired(await shares.answer(waiting)) == [(0, 2, 1)]
+            assert len(shares.partitions) == 1
+
+        tell(story)
+
     def test_their_number_is_limited(self, tell: Tell) -> None:
         async def story(shares: SharePath, foo: bytes) -> None:
             await shares.fetched((foo, 0), member="a", max_wait_ms=0)

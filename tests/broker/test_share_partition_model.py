@@ -49,6 +49,7 @@ class Life:
         self.state = SharePartitionState(0)
         self.writing: list[tuple[Change, bool]] = []
         self.accepted: set[int] = set()
+        self.done: set[int] = set()  # accepted, rejected or delivered too often
         self.deliveries: Counter[int] = Counter()  # by this leader
         self.held: dict[int, str] = {}
 
@@ -89,6 +90,9 @@ class Life:
             return
         rng = self.rng
         member = self.held[rng.choice(sorted(self.held))]
+        if rng.random() < 0.1:
+            self.acknowledge_as_a_stranger()
+            return
         mine = sorted(each for each, owner in self.held.items() if owner == member)
         first = rng.choice(mine)
         last = first
@@ -105,6 +109,12 @@ class Life:
             return  # just being written, or its lock is over
         self.write(change)
 
+    def acknowledge_as_a_stranger(self) -> None:
+        each = self.rng.choice(sorted(self.held))
+        ack = AckBatch(each, each, [AckType.ACCEPT])
+        with pytest.raises(ShareError):
+            self.state.acknowledge("stranger", [ack], self.limits, self.now)
+
     def leave(self) -> None:
         self.write(self.state.release(self.rng.choice(MEMBERS)))
 
@@ -120,7 +130,7 @@ class Life:
         change, goes_well = self.writing.pop(0)
         if goes_well:
             self.store(change.batches)
-            self.note_accepted(change.batches)
+            self.note_done(change.batches)
         self.state.complete(change, is_written=goes_well)
         self.expire()
 
@@ -128,12 +138,14 @@ class Life:
         start = self.stored_start = max(self.stored_start, self.state.start_offset)
         self.stored = merge(self.stored, batches, start)
 
-    def note_accepted(self, batches: list[StateBatch]) -> None:
+    def note_done(self, batches: list[StateBatch]) -> None:
         for first, last, kind, _ in batches:
-            if kind == RecordState.ACKNOWLEDGED:
-                for each in range(max(first, self.log_start), last + 1):
+            for each in range(max(first, self.log_start), last + 1):
+                if kind == RecordState.ACKNOWLEDGED:
                     assert each not in self.accepted, f"{each} is accepted twice"
                     self.accepted.add(each)
+                if kind != RecordState.AVAILABLE:
+                    self.done.add(each)
 
     def wait(self) -> None:
         self.now += self.rng.choice((0.1, 1.0, 3.0))
@@ -144,6 +156,7 @@ class Life:
         if deadline is not None and deadline <= self.now:
             batches = self.state.expire(self.now, self.limits)
             assert batches
+            self.note_done(batches)
             if self.rng.random() < 0.8:
                 self.store(batches)
 
@@ -152,7 +165,7 @@ class Life:
         for change, goes_well in self.writing:
             if goes_well:
                 self.store(change.batches)
-                self.note_accepted(change.batches)
+                self.note_done(change.batches)
         self.writing = []
         self.state = SharePartitionState(self.stored_start, self.stored)
         self.deliveries.clear()
@@ -205,16 +218,22 @@ class Life:
                 change = self.state.acknowledge(
                     member, [AckBatch(each, each, [AckType.ACCEPT])], self.limits, self.now
                 )
-                self.note_accepted(change.batches)
+                self.note_done(change.batches)
                 self.state.complete(change, is_written=True)
             self.held = {}
             if self.state.start_offset >= self.end:
+                self.check_that_none_is_lost()
                 return
         pytest.fail(f"stuck: {self.state.in_flight.spans}")
 
+    def check_that_none_is_lost(self) -> None:
+        for base, last in self.log:
+            for each in range(max(base, self.log_start), last + 1):
+                assert each in self.done, f"{each} is lost"
+
 
 @pytest.mark.parametrize("seed", range(60))
-def test_no_record_is_accepted_twice_or_stuck(seed: int) -> None:
+def test_no_record_is_accepted_twice_or_lost_or_stuck(seed: int) -> None:
     life = Life(seed)
     for _ in range(STEPS):
         life.step()

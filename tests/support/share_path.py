@@ -122,7 +122,7 @@ class SharePath:
             return context
         peer = context.peer
         assert isinstance(peer, RecordingPeer)
-        for _ in range(500):
+        for _ in range(2000):
             if peer.responses:
                 return peer.responses.pop()
             await asyncio.sleep(0.001)

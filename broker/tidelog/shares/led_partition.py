@@ -163,12 +163,12 @@ class LedPartition:
                 on_done(failure)
         self._around.wake(self.partition.topic_partition)
 
-    def retire(self, failure: ShareError) -> None:
-        """Fence it once nothing waits to be written."""
+    def when_written(self, call: Callable[[], None]) -> None:
+        """Call once nothing of now waits to be written."""
         if self._is_writing:
-            self._queue.append((Change([], []), lambda _: self.fence(failure)))
+            self._queue.append((Change([], []), lambda _: call()))
         else:
-            self.fence(failure)
+            call()
 
     # ---- changes ------------------------------------------------------------------------------
 

@@ -145,6 +145,9 @@ class ShareSessions:
         """Close the sessions of a connection; return them, and the groups it has read of which no
         member has a session any more."""
         closed = [self._sessions.pop(key) for key in self._owned.pop(owner, {})]
-        left = {group_id for group_id, _ in self._sessions}
         groups = self._groups.pop(owner, {})
-        return closed, [group_id for group_id in groups if group_id not in left]
+        return closed, [group_id for group_id in groups if not self.has_members(group_id)]
+
+    def has_members(self, group_id: str) -> bool:
+        """Return whether any member of a group has a session here."""
+        return any(group == group_id for group, _ in self._sessions)

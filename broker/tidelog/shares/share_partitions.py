@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import begun
@@ -113,9 +114,15 @@ class SharePartitions:
 
     def _drop_group(self, group_id: str) -> None:
         """Give up the share partitions of a group that no member reads here any more, once what
-        its members held is released."""
+        its members held is released; unless a member comes meanwhile."""
+        empty = ShareError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The share group is empty.")
+
+        def retire(led: LedPartition) -> None:
+            if not self.sessions.has_members(group_id):
+                led.fence(empty)
+
         for led in [led for key, led in self._led.items() if key.group_id == group_id]:
-            led.retire(ShareError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The share group is empty."))
+            led.when_written(partial(retire, led))
 
     # ---- acknowledgements, and the end of sessions --------------------------------------------
 
