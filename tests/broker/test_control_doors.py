@@ -205,6 +205,18 @@ def test_arguments_have_the_same_names_and_defaults_in_python_and_over_http() ->
     assert list(matches) == [one.name for one in dataclasses.fields(rules.Match)]
 
 
+def test_a_string_is_no_list_of_its_letters() -> None:
+    """Type checkers let it pass: it is a sequence of strings."""
+    cluster = Recorder()
+    cluster.topics.make_tombstones("t", "k1")
+    cluster.topics.make_aborted("t", values="v1")
+    cluster.state(topics="t1")
+    for call, args in cluster.asked:
+        with pytest.raises(tidelog.ControlError, match=r"must be a list, not '[kvt]1'") as raised:
+            from_json(TABLE[call].arguments, dict(args))
+        assert raised.value.field in ("keys", "values", "topics")
+
+
 def test_effects_and_triggers_have_the_same_names_in_python_and_as_values() -> None:
     cluster = Recorder()
     words = cluster.faults.on("Fetch")

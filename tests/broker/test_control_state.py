@@ -150,6 +150,8 @@ def test_a_wait_that_fails_shows_the_last_state() -> None:
             with pytest.raises(ControlError, match="topics: there is no topic 'none'") as raised:
                 await cluster.state(topics=["t", "none"])
             assert (raised.value.field, raised.value.status) == ("topics", 404)
+            with pytest.raises(ControlError, match="topics: must be a list, not 't'"):
+                await cluster.state(topics="t")
             state = await cluster.state(topics=["t", "none"], missing_ok=True)
             assert [topic.name for topic in state.topics] == ["t"]
             with pytest.raises(ControlError, match="there is no topic none"):

@@ -136,8 +136,9 @@ class ClusterCalls(ABC):
         `missing_ok` is True. Kafka's own topics are left out unless they are named or `internal` is
         True.
         """
-        names = None if topics is None else list(topics)
-        asked = {"topics": names, "internal": internal, "missing_ok": missing_ok}
+        from tidelog.control.values import as_list
+
+        asked = {"topics": as_list(topics), "internal": internal, "missing_ok": missing_ok}
         state: ClusterState = self.ask("cluster.state", asked)
         return state
 

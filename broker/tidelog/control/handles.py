@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidelog.control.values import as_list
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -154,7 +156,7 @@ class Topics:
     async def move(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         """Move a partition to these brokers, and return when they have it. The first is the
         preferred leader; `elect` makes it lead."""
-        asked = {"topic": topic, "partition": partition, "replicas": list(replicas)}
+        asked = {"topic": topic, "partition": partition, "replicas": as_list(replicas)}
         await self._ask("topics.move", asked)
 
     async def expire_producer(
@@ -180,11 +182,11 @@ class Topics:
         self, topic: str, partition: int = 0, values: Sequence[str] = ("aborted",)
     ) -> Made:
         """Append records with these values in a transaction, and the marker that aborts it."""
-        return await self._make("aborted", topic, partition, {"values": list(values)})
+        return await self._make("aborted", topic, partition, {"values": as_list(values)})
 
     async def make_tombstones(self, topic: str, keys: Sequence[str], partition: int = 0) -> Made:
         """Append a record without value for each key."""
-        return await self._make("tombstones", topic, partition, {"keys": list(keys)})
+        return await self._make("tombstones", topic, partition, {"keys": as_list(keys)})
 
     async def _make(self, what: str, topic: str, partition: int, more: dict[str, Any]) -> Made:
         asked = {"topic": topic, "partition": partition, **more}

@@ -19,7 +19,7 @@ from tidelog.control.errors import ControlError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["fields_of", "from_json", "to_json"]
+__all__ = ["as_list", "fields_of", "from_json", "to_json"]
 
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
@@ -117,6 +117,12 @@ def _refuse(wanted: str, given: Any, path: str) -> NoReturn:
     shown = repr(given)
     shown = shown if len(shown) <= 40 else f"{shown[:40]}…"
     raise ControlError(f"must be {wanted}, not {shown}", field=path or None)
+
+
+def as_list(given: Any) -> Any:
+    """Return a sequence as a list. A string, which is a sequence of its letters, stays one: then
+    the call refuses it."""
+    return given if given is None or isinstance(given, str) else list(given)
 
 
 def to_json(value: Any) -> Any:
