@@ -178,7 +178,8 @@ class MemberCall:
 
 @dataclass(slots=True)
 class Beat:
-    """A heartbeat of a member of KIP-848: it joins (`epoch` 0), stays, or leaves (below 0).
+    """A heartbeat of a member of KIP-848: it joins (`epoch` 0), stays, or leaves (below 0). Or, if
+    it `is_classic`, a call of a classic member of such a group, whose generations are the epochs.
 
     `owned`: what it says that it has, None if it does not say. `assigned`: what the answer lets it
     have, None if that has not changed. `rebalance_s`: how long it may take to give something up,
@@ -199,6 +200,7 @@ class Beat:
     assigned: frozenset[Place] | None = None
     rebalance_s: float | None = None
     says_all: bool = False
+    is_classic: bool = False
     term: Hashable = None
 
 

@@ -4,7 +4,7 @@
   another one certainly has it.
 - A member that says all about itself is told what it may have.
 - No epoch goes back: that of a member, and those in which members of a group join.
-- A member of an older epoch than that in which another one got a partition commits nothing to it.
+- No member commits to a partition that another one has, or got in a later epoch.
 - An instance has one process at a time, and what a process had that has left for a while is kept
   for the next one.
 - A member whose heartbeats are answered in time is not put out of its group.
@@ -26,9 +26,9 @@ from histories.calls import Anomaly, Outcome
 from histories.tenures import Tenure, overlaps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
-    from histories.calls import Beat, ClientHistory, Place
+    from histories.calls import Beat, ClientHistory, Commit, Place
 
 AWAY = -2  # the epoch with which a process of an instance ends, whose place is kept
 LOST_MAX = 1  # heartbeats whose answers are lost, after which the next one is accepted
@@ -43,11 +43,18 @@ def check_epochs(history: ClientHistory) -> Iterator[Anomaly]:
     for beat in history.beats:
         groups[beat.group].append(beat)
     for group, beats in groups.items():
-        yield from _owners(group, beats)
-        yield from _stays(group, beats, history.sessions[group])
+        commits = [
+            commit
+            for commit in history.commits
+            if commit.group == group and commit.member_id and commit.outcome is Outcome.OK
+        ]
+        yield from _stays(group, beats, commits, history.sessions[group])
         yield from _answers(group, beats)
-        yield from _joins(group, beats)
-        yield from _fencing(history, group, beats)
+        yield from _left(group, beats, commits)
+        if not any(beat.is_classic for beat in beats):  # else its epochs may begin again
+            yield from _owners(group, beats)
+            yield from _joins(group, beats)
+            yield from _fencing(beats, commits)
 
 
 def _name(place: Place) -> str:
@@ -69,7 +76,9 @@ def _owners(group: str, beats: list[Beat]) -> Iterator[Anomaly]:
                 )
 
 
-def _stays(group: str, beats: list[Beat], session_s: float) -> Iterator[Anomaly]:
+def _stays(
+    group: str, beats: list[Beat], commits: list[Commit], session_s: float
+) -> Iterator[Anomaly]:
     stays: dict[str, _Stay] = {}
     for beat in beats:
         stay = stays.setdefault(beat.member_id, _Stay(beat, session_s))
@@ -94,6 +103,8 @@ def _stays(group: str, beats: list[Beat], session_s: float) -> Iterator[Anomaly]
             )
         stay.add(beat)
     tenures = [tenure for stay in stays.values() for tenure in stay.all_tenures()]
+    owners = {stay.member_id: stay.owner for stay in stays.values()}
+    yield from _intrusions(commits, tenures, owners)
     for earlier, later in overlaps(tenures):
         yield Anomaly(
             "two owners at a time",
@@ -119,7 +130,8 @@ class _Stay:
         self._tenures: list[Tenure] = []
 
     @property
-    def _owner(self) -> str:
+    def owner(self) -> str:
+        """The instance, or the member if it is dynamic."""
         return self.member_id if self.instance is None else self.instance
 
     @property
@@ -186,7 +198,7 @@ class _Stay:
     def _give_up_away(self, at: float) -> None:
         kept, until = self._away
         for place, start in kept.items():
-            self._tenures.append(Tenure(place, self._owner, start, min(at, until)))
+            self._tenures.append(Tenure(place, self.owner, start, min(at, until)))
         self._away = ({}, -math.inf)
 
     def _doubt(self, beat: Beat) -> None:
@@ -202,13 +214,15 @@ class _Stay:
         self._epoch = beat.answered_epoch
         if beat.assigned is not None:
             self._told = beat.assigned
-        if beat.term is None:
+        if beat.term is None or (beat.is_classic and beat.epoch == 0):
             return
         self._session_end = max(self._session_end, at + self._session_s)
         for place in beat.assigned or ():
             if self._kept is None or place in self._kept:
                 self._since.setdefault(place, beat.span.completed)
-        if not self._since.keys() <= self._told:
+        if beat.is_classic:
+            self._revoked_by = at + self._rebalance_s
+        elif not self._since.keys() <= self._told:
             self._revoked_by = min(self._revoked_by, at + self._rebalance_s)
         elif beat.assigned is not None or self._lost == 0:
             self._revoked_by = math.inf
@@ -217,7 +231,7 @@ class _Stay:
         end = min(at, self.certain_until)
         for place in sorted(places):
             start = self._since.pop(place)
-            self._tenures.append(Tenure(place, self._owner, start, end))
+            self._tenures.append(Tenure(place, self.owner, start, end))
 
 
 def _answers(group: str, beats: list[Beat]) -> Iterator[Anomaly]:
@@ -238,7 +252,13 @@ def _answers(group: str, beats: list[Beat]) -> Iterator[Anomaly]:
 
 def _joins(group: str, beats: list[Beat]) -> Iterator[Anomaly]:
     """Who joins gets the epoch of the target assignment: no earlier one than anybody was in."""
-    answered = [beat for beat in beats if beat.outcome is Outcome.OK and beat.answered_epoch > 0]
+    answered = [
+        beat
+        for beat in beats
+        if beat.outcome is Outcome.OK
+        and beat.answered_epoch > 0
+        and not (beat.is_classic and beat.epoch == 0)
+    ]
     answered.sort(key=lambda beat: beat.span.completed)
     newest, position = 0, 0
     for join in sorted(answered, key=lambda beat: beat.span.invoked):
@@ -255,32 +275,62 @@ def _joins(group: str, beats: list[Beat]) -> Iterator[Anomaly]:
             )
 
 
-def _fencing(history: ClientHistory, group: str, beats: list[Beat]) -> Iterator[Anomaly]:
-    """No commit of an epoch before the one in which another member got the partition."""
-    given: dict[Place, list[Beat]] = defaultdict(list)
-    left: dict[str, Beat] = {}  # the answered end of a member id that did not come back
+def _intrusions(
+    commits: list[Commit], tenures: list[Tenure], owners: dict[str, str]
+) -> Iterator[Anomaly]:
+    """No commit while another one certainly has the partition."""
+    by_place: dict[Hashable, list[Tenure]] = defaultdict(list)
+    for tenure in tenures:
+        by_place[tenure.thing].append(tenure)
+    for commit in commits:
+        own = owners.get(commit.member_id, commit.member_id)
+        for other in by_place[commit.place]:
+            if (
+                other.owner != own
+                and other.start <= commit.span.invoked
+                and commit.span.completed <= other.end
+            ):
+                yield Anomaly(
+                    "fenced member",
+                    f"{commit.member_id} commits to {_name(commit.place)} at"
+                    f" {commit.span.invoked:.3f}, which {other.owner} has from {other.start:.3f} to"
+                    f" {other.end:.3f}",
+                )
+
+
+def _left(group: str, beats: list[Beat], commits: list[Commit]) -> Iterator[Anomaly]:
+    """No commit of a member that has left, and did not come back."""
+    left: dict[str, Beat] = {}
     for beat in beats:
-        if beat.outcome is not Outcome.OK:
-            continue
-        for place in beat.assigned or ():
-            given[place].append(beat)
-        if beat.epoch < 0:
+        if beat.outcome is Outcome.OK and beat.epoch < 0:
             left[beat.member_id] = beat
         else:
             left.pop(beat.member_id, None)
-    for commit in history.commits:
-        if commit.group != group or not commit.member_id or commit.outcome is not Outcome.OK:
-            continue
-        where = f"{commit.member_id} commits to {_name(commit.place)} in epoch {commit.epoch}"
+    for commit in commits:
+        end = left.get(commit.member_id)
+        if end is not None and end.span.is_before(commit.span):
+            yield Anomaly(
+                "fenced member", f"{commit.member_id} commits, and has left {group} before"
+            )
+
+
+def _fencing(beats: list[Beat], commits: list[Commit]) -> Iterator[Anomaly]:
+    """No commit of an epoch before the one in which another member got the partition."""
+    given: dict[Place, list[Beat]] = defaultdict(list)
+    for beat in beats:
+        if beat.outcome is Outcome.OK:
+            for place in beat.assigned or ():
+                given[place].append(beat)
+    for commit in commits:
         for other in given[commit.place]:
             if (
                 other.member_id != commit.member_id
                 and other.answered_epoch > commit.epoch
                 and other.span.is_before(commit.span)
             ):
-                text = f"{where}, which {other.member_id} got in epoch {other.answered_epoch}"
-                yield Anomaly("fenced member", text)
+                yield Anomaly(
+                    "fenced member",
+                    f"{commit.member_id} commits to {_name(commit.place)} in epoch {commit.epoch},"
+                    f" which {other.member_id} got in epoch {other.answered_epoch}",
+                )
                 break
-        end = left.get(commit.member_id)
-        if end is not None and end.span.is_before(commit.span):
-            yield Anomaly("fenced member", f"{where}, and has left {group} before")

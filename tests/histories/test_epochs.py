@@ -189,16 +189,54 @@ def commit(member: str, epoch: int, at: float, place: tuple[str, int] = Q) -> Co
 @pytest.mark.parametrize(
     ("one", "found"),
     [
-        (commit("m", 1, 6), ["fenced member"]),
+        (commit("m", 1, 16), ["fenced member"]),  # n may have gone
+        (commit("m", 1, 6), ["fenced member"] * 2),
         (commit("m", 1, 6, P), []),
         (commit("m", 1, 5), []),  # n's answer is on its way
-        (commit("m", 2, 6), []),
+        (commit("m", 2, 6), ["fenced member"]),  # n has it
+        (commit("m", 2, 16), []),
         (commit("n", 2, 6), []),
         (commit("", -1, 6), []),
     ],
 )
 def test_a_member_of_an_older_epoch_commits_nothing(one: Commit, found: list[str]) -> None:
     assert kinds([*FIRST, *TOLD, *MOVED], one) == found
+
+
+def classic(member: str, at: float, epochs: tuple[int, int], assigned: str = "") -> Beat:
+    return beat(member, at, epochs, assigned=assigned, is_classic=True)
+
+
+# m joins and syncs, and beats; n joins and syncs.
+CLASSIC = [classic("m", 0, (0, 1)), classic("m", 1, (1, 1), "pq"), classic("m", 2, (1, 1))]
+
+
+def other_at(at: float) -> list[Beat]:
+    return [classic("n", at, (0, 2)), classic("n", at + 0.2, (2, 2), "q")]
+
+
+def test_a_classic_member_has_its_rebalance_timeout_after_each_heartbeat() -> None:
+    assert kinds([*CLASSIC, *other_at(5)]) == ["two owners at a time"]
+    assert kinds([*CLASSIC, *other_at(6)]) == []
+
+
+def test_a_classic_member_that_joins_has_nothing() -> None:
+    assert kinds([*CLASSIC, classic("m", 3, (0, 2)), *other_at(4)]) == []
+
+
+def test_generations_may_begin_again() -> None:
+    """An empty group that changes its protocol is a new one."""
+    assert (
+        kinds([*CLASSIC, classic("m", 3, (-1, -1)), beat("n", 4, (0, 1), "-", assigned="p")]) == []
+    )
+
+
+def test_a_classic_member_that_has_only_joined_may_be_forgotten() -> None:
+    out = refused("m", 0.5, 1, "UNKNOWN_MEMBER_ID")
+    out.is_classic = True
+    assert kinds([CLASSIC[0], out]) == []
+    out.span = Span(3, 3.1)
+    assert kinds([*CLASSIC, out]) == ["needless fence"]
 
 
 def test_a_member_that_has_left_commits_nothing() -> None:

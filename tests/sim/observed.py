@@ -28,7 +28,7 @@ from histories.calls import (
 )
 from histories.judge import anomalies
 from sim.history import require
-from sim.observed_beats import beat_of
+from sim.observed_beats import beat_of, classic_beat_of
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -37,6 +37,7 @@ from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetF
 from tidelog_protocol.messages.groups import (
     HeartbeatRequest,
     JoinGroupRequest,
+    LeaveGroupRequest,
     SyncGroupRequest,
 )
 from tidelog_protocol.messages.txns import EndTxnRequest, TxnOffsetCommitRequest
@@ -96,6 +97,7 @@ class Observer:
         ConsumerGroupHeartbeatRequest,
         EndTxnRequest,
         FetchRequest,
+        LeaveGroupRequest,
         ListOffsetsRequest,
         MetadataRequest,
         OffsetCommitRequest,
@@ -127,9 +129,10 @@ class Observer:
         return asked
 
     def _term(self, asked: Asked) -> Any:
-        if self.term_of is None or not isinstance(asked.message, ConsumerGroupHeartbeatRequest):
+        group_id = getattr(asked.message, "group_id", None)
+        if self.term_of is None or group_id not in self.sessions:
             return None
-        return self.term_of(asked.message.group_id, asked.host)
+        return self.term_of(group_id, asked.host)
 
     def answered(self, asked: Asked | None, response: Any) -> None:
         """Its answer reached the client."""
@@ -184,6 +187,7 @@ class _Translation:
             ConsumerGroupHeartbeatRequest: lambda asked: self.history.beats.append(beat_of(asked)),
             EndTxnRequest: self._end,
             FetchRequest: self._fetch,
+            LeaveGroupRequest: self._classic_beat,
             ListOffsetsRequest: self._list,
             MetadataRequest: self._metadata,
             OffsetCommitRequest: self._commit,
@@ -415,7 +419,19 @@ class _Translation:
                     )
                 )
 
+    def _classic_beat(self, asked: Asked) -> None:
+        """A classic member's call, if its group is one of KIP-848 for a while."""
+        if asked.message.group_id in self.history.sessions:  # type: ignore[attr-defined]
+            beat = classic_beat_of(asked, self._place_of_name)
+            if beat is not None:
+                self.history.beats.append(beat)
+
+    def _place_of_name(self, name: str, index: int) -> Place | None:
+        topic_id = self._ids.get(name)
+        return None if topic_id is None else (topic_id.hex(), index)
+
     def _member_call(self, asked: Asked) -> None:
+        self._classic_beat(asked)
         self._note_member_call(asked, MEMBER_CALLS[type(asked.message)], asked.response)
 
     def _note_member_call(self, asked: Asked, kind: str, answer: Any) -> None:

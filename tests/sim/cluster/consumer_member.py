@@ -7,12 +7,11 @@ all about itself when it joins and after each error, as the answer may be lost; 
 from __future__ import annotations
 
 import asyncio
-import random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sim.cluster.client import PAUSE_S
-from sim.cluster.groups import NOT_NOW, CoordinatorClient
-from sim.groups import GroupClient
+from sim.cluster.groups import NOT_NOW
+from sim.cluster.member_process import BEAT_S, COMMIT, MemberProcess
 from sim.history import Violation, require
 from sim.observed_beats import places_of
 from sim.wire import Lost
@@ -22,15 +21,13 @@ from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
 
 if TYPE_CHECKING:
     from histories.calls import Place
-    from sim.history import TopicHistory
+    from sim.cluster.member_process import Habits
 
-BEAT_S = (0.04, 0.2)
 ABANDON = frozenset(
     {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_MEMBER_ID}
 )
 LATE = ABANDON | {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.STALE_MEMBER_EPOCH}
 LEAVE, LEAVE_FOR_A_WHILE = -1, -2
-COMMIT = 0.4
 REVOKE_LATER = 0.3  # with each heartbeat
 HANG_UP = 0.06  # with each heartbeat
 SLEEP = 0.03
@@ -42,58 +39,18 @@ LISTS_EACH = 0.1  # a topic comes once for each partition, which Kafka understan
 _Owned = ConsumerGroupHeartbeatRequest.TopicPartitions
 
 
-class Subscription(NamedTuple):
-    """By name or by a regular expression, and the assignor that the member wants."""
-
-    names: tuple[str, ...] = ()
-    regex: str = ""
-    assignor: str | None = None
-
-
-class Habits(NamedTuple):
-    """What members do, beside beating."""
-
-    subscriptions: tuple[Subscription, ...]
-    rebalance_ms: int
-
-
-class ConsumerMember(GroupClient):
+class ConsumerMember(MemberProcess):
     """One process. It ends when it is killed, has left, or another one has its instance id."""
 
-    world: Any
     commit_version = 9
+    late = LATE
 
     def __init__(self, world: Any, name: str, group: str, habits: Habits, number: int) -> None:
         """`number` tells the processes of one name apart."""
-        super().__init__(world, name, group)
-        self.rng = self.client.rng = random.Random(f"{world.seed}:{name}.{number}")
-        self.habits = habits
+        super().__init__(world, name, group, habits, number)
         self.subscription = self.rng.choice(habits.subscriptions)
         self._lists_each = self.rng.random() < LISTS_EACH
-        self.held: frozenset[Place] = frozenset()  # what it reads
-        self.target: frozenset[Place] = frozenset()  # what it may read
-        self.beats = 0  # good ones in a row
-        self.is_leaving = self.is_fenced = False
         self._begin_again(new_id=True)
-        self._task = world.spawn(name, self.run())
-
-    def new_client(self) -> CoordinatorClient:
-        """Who asks the coordinator, wherever it is."""
-        return CoordinatorClient(self.world, self.name, self.group, self.rng)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it has been in the group for a while, with what it may have."""
-        return self.beats > 2 and self.held == self.target
-
-    def kill(self) -> None:
-        """It is gone without a word."""
-        self._task.cancel()
-        self.client.close()
-
-    async def ended(self) -> None:
-        """Its last request is answered, or lost."""
-        await asyncio.wait([self._task])
 
     async def run(self) -> None:
         """Beat, and do as members do."""
@@ -105,7 +62,7 @@ class ConsumerMember(GroupClient):
                     await self._hang_up()
                 await self._beat()
                 if self.epoch > 0 and self.rng.random() < COMMIT:
-                    await self._commit_some(self.held)
+                    await self.commit_some(self.held)
                 if not self.world.is_quiet:
                     await self._misbehave()
             except Lost:
@@ -133,7 +90,7 @@ class ConsumerMember(GroupClient):
         if gone and not self.world.is_quiet and self.rng.random() < REVOKE_LATER:
             return
         if gone and self.rng.random() < COMMIT:
-            await self._commit_some(gone)
+            await self.commit_some(gone)
         new = self.target - self.held
         self.held = self.target
         if new:
@@ -228,31 +185,9 @@ class ConsumerMember(GroupClient):
             self.client.forget()
             await asyncio.sleep(PAUSE_S)
 
-    # -- offsets -----------------------------------------------------------------------------------
-
-    def _topic(self, place: Place) -> TopicHistory | None:
-        """The topic, if it stays."""
-        topic: TopicHistory | None = self.world.history.topics.get(bytes.fromhex(place[0]))
-        stays = topic in self.world.base_topics or topic in self.world.work.topics()
-        return topic if stays else None
-
-    async def _commit_some(self, places: frozenset[Place]) -> None:
-        known = [place for place in sorted(places) if self._topic(place) is not None]
-        if not known:
-            return
-        place = self.rng.choice(known)
-        topic = self._topic(place)
-        assert topic is not None
-        error = await self.commit(topic.name, place[1])
-        if error in NOT_NOW:
-            self.client.forget()
-        elif error is not ErrorCode.NONE:
-            require(error in LATE, f"OffsetCommit of {self.name} was answered {error.name}")
-            self.world.history.count("late commits refused")
-
     async def _look(self, places: frozenset[Place]) -> None:
         """Where it goes on reading: at no older offset than was acknowledged before."""
-        asked = {place: topic for place in sorted(places) if (topic := self._topic(place))}
+        asked = {place: topic for place in sorted(places) if (topic := self.topic_of(place))}
         if not asked or self.epoch <= 0:
             return
         acked = {
@@ -302,7 +237,7 @@ class ConsumerMember(GroupClient):
             await asyncio.sleep(self.rng.uniform(*SLEEP_S))
             self.world.history.count("members that sleep")
             if self.epoch > 0:
-                await self._commit_some(self.held)  # it does not know yet that it is late
+                await self.commit_some(self.held)  # it does not know yet that it is late
         elif chance < SLEEP + NEW_SUBSCRIPTION:
             self.subscription = self.rng.choice(self.habits.subscriptions)
             self._says_all = True

@@ -1,4 +1,4 @@
-"""Planted bugs of groups of KIP-848: reconciliation, sessions, fencing, loading.
+"""Planted bugs of groups of KIP-848: reconciliation, sessions, fencing, loading, migration.
 
 They are looked for where members come and go and little else is done (`sim/consumer_groups.py`).
 """
@@ -9,11 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.coordinators.groups import admin
-from tidelog.coordinators.groups.consumer import assignors, group, reconciliation
+from tidelog.coordinators.groups.consumer import (
+    assignors,
+    group,
+    migration,
+    mixed,
+    reconciliation,
+)
 from tidelog.coordinators.groups.consumer.deadlines import Deadlines
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.member import LEAVING_STATIC
-from tidelog.coordinators.groups.consumer.requests import Heartbeat
+from tidelog.coordinators.groups.consumer.requests import Heartbeat, RefusedError
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_records import (
@@ -184,10 +190,43 @@ def subscriptions_are_not_loaded(patch: Patch) -> None:
     _not_loaded(patch, ConsumerGroupMemberMetadataKey)
 
 
+def upgrades_forget_who_has_what(patch: Patch) -> None:
+    """The members of a classic group have nothing when it becomes a consumer group."""
+    original = migration._consumer_member
+    patch(migration, "_consumer_member", lambda *args: original(*args)._replace(assigned={}))
+
+
+def downgrades_lose_a_member(patch: Patch) -> None:
+    """Of several members of a consumer group that becomes a classic one, the first is forgotten."""
+    original = mixed.downgraded
+
+    def downgraded(of: Any, rest: Any, *args: Any, **options: Any) -> Any:
+        kept = dict(list(rest.items())[1:]) if len(rest) > 1 else rest
+        return original(of, kept, *args, **options)
+
+    patch(mixed, "downgraded", downgraded)
+
+
+def classic_members_need_not_join_again(patch: Patch) -> None:
+    """Nothing tells a classic member of a consumer group that it has to give something up."""
+    original = mixed.check_heartbeat
+
+    def check_heartbeat(*args: Any) -> None:
+        try:
+            original(*args)
+        except RefusedError as refusal:
+            if refusal.code is not ErrorCode.REBALANCE_IN_PROGRESS:
+                raise
+
+    patch(mixed, "check_heartbeat", check_heartbeat)
+
+
 MUTANTS: dict[str, Callable[[Patch], None]] = {
     "a-lost-answer-costs-the-place": a_lost_answer_costs_the_place,
     "assignments-are-not-loaded": assignments_are_not_loaded,
     "assignments-are-told-once": assignments_are_told_once,
+    "classic-members-need-not-join-again": classic_members_need_not_join_again,
+    "downgrades-lose-a-member": downgrades_lose_a_member,
     "group-epochs-are-not-loaded": group_epochs_are_not_loaded,
     "heartbeats-renew-no-session": heartbeats_renew_no_session,
     "instances-are-taken-at-once": instances_are_taken_at_once,
@@ -203,4 +242,5 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
     "released-partitions-stay-owned": released_partitions_stay_owned,
     "subscriptions-are-not-loaded": subscriptions_are_not_loaded,
     "targets-are-not-loaded": targets_are_not_loaded,
+    "upgrades-forget-who-has-what": upgrades_forget_who_has_what,
 }

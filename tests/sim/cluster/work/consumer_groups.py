@@ -1,5 +1,7 @@
 """Groups of KIP-848: members that come and go, in bad manners, dynamic ones and instances.
 
+Some groups are mixed: a process may use the classic protocol, and the next one the other.
+
 While faults last, members' histories alone are judged (`histories/epochs.py`). When they are over,
 every member soon has its target assignment, and the coordinator describes what the members have.
 """
@@ -11,9 +13,11 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from sim.cluster.classic_member import ClassicMember
 from sim.cluster.client import PAUSE_S
-from sim.cluster.consumer_member import ConsumerMember, Habits, Subscription
+from sim.cluster.consumer_member import ConsumerMember
 from sim.cluster.groups import NOT_NOW, CoordinatorClient, check_offsets, term_of
+from sim.cluster.member_process import Habits, MemberProcess, Subscription
 from sim.cluster.transactions_habits import SEVERAL
 from sim.cluster.work.part import Part
 from sim.history import require
@@ -40,6 +44,8 @@ LATE_S = (0.5, 5.0)
 STABLE_S_MAX = 30.0
 COMPACTED = 0.35
 LEAVES = 0.4
+MIXED = 0.4
+CLASSIC = 0.6
 
 
 class ConsumerGroups(Part):
@@ -52,7 +58,12 @@ class ConsumerGroups(Part):
         self.session_ms = self.rng.choice(SESSIONS_MS)
         self._is_compacted = self.rng.random() < COMPACTED
         self._has_instance = [self.rng.random() < 0.4 for _ in range(self.rng.randint(2, 5))]
-        self._current: dict[int, ConsumerMember] = {}
+        # By a chance of its own, as it came later: dynamic members change their protocol.
+        self._is_mixed = random.Random(f"{world.seed}:mixed groups").random() < MIXED
+        self._protocols = random.Random(f"{world.seed}:protocols of members")
+        if self._is_mixed:
+            self._has_instance = [self._protocols.random() < 0.15 for _ in self._has_instance[:3]]
+        self._current: dict[int, MemberProcess] = {}
         self._processes = 0
 
     def settings(self) -> Mapping[str, str]:
@@ -73,7 +84,9 @@ class ConsumerGroups(Part):
         observer.sessions[GROUP] = self.session_ms / 1000
         observer.term_of = self._term
         self.topics.append(await self.create_topic(TOPIC, self.rng.randint(2, 6)))
-        self._habits = Habits(self._subscriptions(), self.rng.choice(REBALANCES_MS))
+        self._habits = Habits(
+            self._subscriptions(), self.rng.choice(REBALANCES_MS), self.session_ms
+        )
         self.world.clients += [f"beating-{number}" for number in range(len(self._has_instance))]
 
     def _term(self, group: str, host: str) -> Any:
@@ -91,7 +104,8 @@ class ConsumerGroups(Part):
             Subscription((base[0],), "grouped.*"),
         ]
         count = self.rng.choice((1, 1, 2, len(drawn)))
-        return tuple(self.rng.sample(drawn, count))
+        chosen = tuple(self.rng.sample(drawn, count))
+        return (Subscription(all_names), *chosen) if self._is_mixed else chosen
 
     def start(self) -> None:
         """Processes begin, and die."""
@@ -104,12 +118,17 @@ class ConsumerGroups(Part):
         await asyncio.sleep(self.rng.uniform(*LATE_S))
         self.topics.append(await self.create_topic(LATE_TOPIC, self.rng.randint(1, 3)))
 
-    def _begin(self, number: int) -> ConsumerMember:
+    def _begin(self, number: int) -> MemberProcess:
         self._processes += 1
         name = f"beating-{number}"
-        member = ConsumerMember(self.world, name, GROUP, self._habits, self._processes)
-        if self._has_instance[number]:
+        kind: type[MemberProcess] = ConsumerMember
+        is_dynamic = not self._has_instance[number]
+        if self._is_mixed and is_dynamic and self._protocols.random() < CLASSIC:
+            kind = ClassicMember
+        member = kind(self.world, name, GROUP, self._habits, self._processes)
+        if not is_dynamic:
             member.instance_id = f"instance-{number}"
+        member.begin()
         self._current[number] = member
         return member
 
@@ -129,7 +148,7 @@ class ConsumerGroups(Part):
             await asyncio.sleep(rng.choice(AWAY_S))
             member = self._begin(number)
 
-    async def _until_left(self, member: ConsumerMember) -> None:
+    async def _until_left(self, member: MemberProcess) -> None:
         member.is_leaving = True
         await member.ended()
         await member.leave()
@@ -146,7 +165,7 @@ class ConsumerGroups(Part):
         for member in self._current.values():
             await self._until_left(member)
         described = await self._describe(client)
-        away = [member.instance_id for member in described.members]
+        away = [member.instance_id for member in (described.members if described else ())]
         require(None not in away, f"{GROUP} has members, and all have left")
         client.close()
 
@@ -163,11 +182,13 @@ class ConsumerGroups(Part):
 
     def _instability(self) -> str | None:
         members = list(self._current.values())
-        if all(each.is_settled for each in members) and len({m.epoch for m in members}) == 1:
+        if all(each.is_settled for each in members) and len({m.generation for m in members}) == 1:
             return self._assigned_otherwise(members)
-        return str([(m.member_id, m.epoch, m.beats, sorted(m.held ^ m.target)) for m in members])
+        return str(
+            [(m.member_id, m.generation, m.beats, sorted(m.held ^ m.target)) for m in members]
+        )
 
-    def _assigned_otherwise(self, members: Iterable[ConsumerMember]) -> str | None:
+    def _assigned_otherwise(self, members: Iterable[MemberProcess]) -> str | None:
         """Each partition has one owner, which wants its topic; owners of the same have as many."""
         image = self.world.machines.image()
         owners: Counter[Place] = Counter(place for member in members for place in member.held)
@@ -193,6 +214,7 @@ class ConsumerGroups(Part):
         return None
 
     async def _describe(self, client: CoordinatorClient) -> Any:
+        """The group, None if it is a classic one."""
         while True:
             try:
                 answer = await client.ask(ConsumerGroupDescribeRequest(group_ids=[GROUP]), 1)
@@ -201,12 +223,17 @@ class ConsumerGroups(Part):
             error = ErrorCode(answer.groups[0].error_code)
             if error is ErrorCode.NONE:
                 return answer.groups[0]
+            if error is ErrorCode.GROUP_ID_NOT_FOUND and self._is_mixed:
+                return None
             require(error in NOT_NOW, f"ConsumerGroupDescribe was answered {error.name}")
             client.forget()
             await asyncio.sleep(PAUSE_S)
 
     def _otherwise(self, described: Any) -> str | None:
         """Why the coordinator does not describe what the members have."""
+        if described is None:
+            is_wrong = any(isinstance(member, ConsumerMember) for member in self._current.values())
+            return "it is a classic group" if is_wrong else None
         if described.group_state != "Stable":
             return f"it is {described.group_state}"
         held = {member.member_id: member.held for member in self._current.values()}
@@ -220,7 +247,7 @@ class ConsumerGroups(Part):
         if not held == told == targets:
             return f"members have {held}, described: {told} of {targets}"
         epochs = {member.member_epoch for member in described.members}
-        epochs |= {member.epoch for member in self._current.values()}
+        epochs |= {member.generation for member in self._current.values()}
         epochs |= {described.group_epoch, described.assignment_epoch}
         return None if len(epochs) == 1 else f"it is in the epochs {sorted(epochs)}"
 
