@@ -18,7 +18,7 @@ from compat.line_process import WorkerError
 from support.clusters import FAST, create_topic, leader_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from compat.conftest import ClientPool
 
@@ -35,6 +35,11 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "offsets.topic.num.partitions": "3",
+    "group.consumer.assignment.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.session.timeout.ms": "3000",
 }
 HOUR_MS = 3_600_000
 A_CALL = 30  # records of one call, over all partitions
@@ -191,6 +196,68 @@ def test_a_leader_dies_while_a_group_of_three_reads(
     for member in MEMBERS:
         client.call("leave", member=member)
     assert committed.look() == ends
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "java", "go"], indirect=True)
+def test_a_group_of_kip_848_loses_its_coordinator_and_a_member(
+    client: Client,
+    doomed_client: Client,
+    cluster: tidelog.RunningCluster,
+    fresh: Callable[[str], str],
+) -> None:
+    topic = fresh("assigned")
+    create_topic(client.bootstrap, topic, PARTITIONS, 3, min_insync_replicas="2")
+    join = {"group": fresh("group"), "topic": topic, "protocol": "consumer"}
+    stay, goes = MEMBERS[:2], MEMBERS[2]
+    for member in stay:
+        client.call("join", member=member, **join)
+    doomed_client.call("join", member=goes, **join)
+    programs = {stay[0]: client, stay[1]: client, goes: doomed_client}
+
+    def shares(members: Iterable[str]) -> list[list[int]]:
+        return [programs[one].call("assignment", member=one)["partitions"] for one in members]
+
+    def is_shared(seen: list[list[int]]) -> bool:
+        even = PARTITIONS // len(seen)
+        numbers = sorted(number for each in seen for number in each)
+        return numbers == list(range(PARTITIONS)) and {len(each) for each in seen} == {even}
+
+    def read(members: Iterable[str], offset: int) -> None:
+        """The record at this offset of each partition, by one member, which commits it."""
+
+        def places() -> list[tuple[int, int]]:
+            every = [
+                (each["partition"], each["offset"])
+                for one in members
+                for each in programs[one].call("consumed", member=one)["records"]
+            ]
+            return sorted(place for place in every if place[1] == offset)
+
+        eventually(places, [(number, offset) for number in range(PARTITIONS)].__eq__, 60)
+        for one in members:
+            programs[one].call("commit", member=one)
+
+    def produce() -> None:
+        options = {"codec": "none", "acks": "all", "idempotent": True}
+        client.call("produce", topic=topic, records=numbered(PARTITIONS), **options)
+
+    eventually(lambda: shares(MEMBERS), is_shared, 60)
+    group = cluster.state().group(join["group"])
+    assert (group.protocol_type, group.state) == ("consumer", "Stable")
+    produce()
+    read(MEMBERS, 0)
+    assert group.coordinator is not None
+    victim = cluster.brokers[group.coordinator - 1]
+    victim.kill()
+    doomed_client.process.kill()
+    eventually(lambda: shares(stay), is_shared, 60)
+    produce()
+    read(stay, 1)
+    victim.start()
+    produce()
+    read(stay, 2)
+    for member in stay:
+        client.call("leave", member=member)
 
 
 @pytest.mark.parametrize("client", ["librdkafka", "java"], indirect=True)

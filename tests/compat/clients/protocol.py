@@ -6,7 +6,7 @@ All carry `op` and `bootstrap`. Keys, values and header values are base64 or nul
 |---|---|---|
 | produce | topic, records [{key, value, headers, timestamp, partition}], codec, acks, idempotent | offsets [[partition, offset]] |
 | consume | topic, partition, from (offset or "earliest"), count, committed? (read_committed; else the client's default) | records [{partition, offset, timestamp, key, value, headers}] |
-| join | member, group, topic, session_timeout_ms, instance? | |
+| join | member, group, topic, session_timeout_ms or (Java, librdkafka, Go) protocol "consumer", instance? | |
 | assignment, consumed, commit, leave | member | partitions; records; ; |
 | committed | group, topic, partition | offset (-1: none) |
 | offsets | topic, partition, at ("earliest", "latest" or a timestamp) | offset (-1: none) |
@@ -23,7 +23,7 @@ All carry `op` and `bootstrap`. Keys, values and header values are base64 or nul
 
 Of Java and librdkafka alone: `txn_open` with init (false: later, by `txn_init`), max_block_ms (of
 each call) and delivery_timeout_ms; `txn_offsets` with producer, group, topic, partition, offset and
-metadata; `join` with protocol ("consumer", whose session is the broker's); `txn_close` with at_once; `txn_end` and the like with max_block_ms; `consume` with
+metadata; `txn_close` with at_once; `txn_end` and the like with max_block_ms; `consume` with
 fetch_min_bytes and fetch_max_wait_ms; the metadata in what `committed` answers.
 
 Python drivers subclass `Driver`; Java's is java/Client.java, Go's go/client/main.go.

@@ -47,6 +47,7 @@ type request struct {
 	Group            string             `json:"group"`
 	Instance         string             `json:"instance"`
 	SessionTimeoutMs int                `json:"session_timeout_ms"`
+	Protocol         string             `json:"protocol"`
 	Before           int64              `json:"before"`
 	Configs          map[string]*string `json:"configs"`
 	Committed        bool               `json:"committed"`
@@ -205,10 +206,15 @@ func join(q request) (*member, error) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(q.Bootstrap, ",")...), kgo.ConsumerGroup(q.Group), kgo.ConsumeTopics(q.Topic),
 		kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.SessionTimeout(time.Duration(q.SessionTimeoutMs) * time.Millisecond),
-		kgo.HeartbeatInterval(200 * time.Millisecond),
 		kgo.OnPartitionsAssigned(change(true)), kgo.OnPartitionsRevoked(change(false)),
 		kgo.OnPartitionsLost(change(false)),
+	}
+	if q.Protocol == "consumer" {
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+	} else {
+		options = append(options,
+			kgo.SessionTimeout(time.Duration(q.SessionTimeoutMs)*time.Millisecond),
+			kgo.HeartbeatInterval(200*time.Millisecond))
 	}
 	if q.Instance != "" {
 		options = append(options, kgo.InstanceID(q.Instance))
