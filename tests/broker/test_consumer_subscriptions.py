@@ -12,7 +12,7 @@ from support.consumer_groups import Life, id_of
 from support.consumer_groups import numbers as assigned
 from tidelog.coordinators.groups.consumer import draft, topics
 from tidelog.coordinators.groups.consumer.member import Subscription
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
+from tidelog.coordinators.groups.consumer.states import ConsumerGroupState, MemberState
 from tidelog.coordinators.groups.consumer.subscriptions import Subscriptions, subscribed_names
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.groups.consumer.assignors import Subscriber
 
-T = id_of("t")
+T, U = id_of("t"), id_of("u")
 pytestmark = pytest.mark.usefixtures("epochs_from_1")
 BY_NAME = Subscription(topic_names=frozenset("ab"))
 BY_BOTH = Subscription(topic_names=frozenset("b"), topic_regex="c.*")
@@ -118,6 +118,69 @@ def test_the_interval_changes_while_the_broker_runs() -> None:
 def set_dynamic(broker: GroupBroker, interval_ms: str) -> None:
     broker.broker_configs = {"": {ASSIGNMENT_INTERVAL: interval_ms}}
     broker.apply()
+
+
+# ---- a topic that a member no longer wants, before the next assignment ---------------------------
+
+
+def reader_of_both() -> Life:
+    """Member a has t and u; the next assignment is not due."""
+    life = Life(ConsumerLimits(assignment_interval_ms=1000), t=2, u=1)
+    life.join("a", "t", "u")
+    return life
+
+
+def test_a_topic_that_is_no_longer_wanted_is_taken_away_at_once() -> None:
+    life = reader_of_both()
+    answer = life.beat("a", 1, topic_names=("t",))
+    assert (answer.epoch, answer.assigned) == (1, {T: {0, 1}})
+    member = life.group.members["a"]
+    assert (member.state, member.revoking) == (MemberState.UNREVOKED_PARTITIONS, {U: {0: 1}})
+    assert life.beat("a", 1, {T: frozenset({0, 1})}).epoch == 1
+    assert life.group.members["a"].revoking == {}
+    life.ticks_ms = 1000
+    assert life.beat("a", 1).epoch == 2
+
+
+def test_a_topic_that_is_already_revoked_is_not_waited_for() -> None:
+    life = reader_of_both()
+    answer = life.beat("a", 1, {T: frozenset({0, 1})}, topic_names=("t",))
+    assert answer.assigned == {T: {0, 1}}
+    member = life.group.members["a"]
+    assert (member.state, member.revoking) == (MemberState.STABLE, {})
+
+
+def test_a_topic_that_is_no_longer_wanted_joins_those_to_be_revoked() -> None:
+    life = reader_of_both()
+    life.beat("a", 1, topic_names=("t",))
+    assert life.beat("a", 1, topic_names=()).assigned == {}
+    assert life.group.members["a"].revoking == {U: {0: 1}, T: {0: 1, 1: 1}}
+    life.beat("a", 1, {})
+    assert life.group.members["a"].revoking == {}
+
+
+def test_another_subscription_to_the_same_changes_nothing() -> None:
+    life = reader_of_both()
+    before = len(life.log)
+    assert life.beat("a", 1, topic_names=("u", "t")).assigned is None
+    assert len(life.log) == before
+
+
+def test_the_target_of_an_unwanted_topic_is_not_given() -> None:
+    life = Life(ConsumerLimits(assignment_interval_ms=1000), t=4, u=1)
+    life.join("b", "t")
+    life.ticks_ms = 1000
+    life.join("a", "t", "u")
+    assert life.group.targets["a"] == {T: {3}, U: {0}}
+    assert life.group.members["a"].state is MemberState.UNRELEASED_PARTITIONS
+    life.beat("a", 2, {U: frozenset({0})}, topic_names=("u",))
+    life.beat("b", 1)
+    life.beat("b", 1, {T: frozenset({0, 1, 2})})
+    life.beat("a", 2)
+    assert life.group.members["a"].assigned == {U: {0: 2}}, "t-3 is free, but not wanted"
+
+
+# ---- topics --------------------------------------------------------------------------------------
 
 
 def test_topics_are_hashed_once_for_each_image(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,3 +121,25 @@ def test_nasty_patterns_take_no_longer_than_others() -> None:
     """With backtracking this would not end."""
     for text in ("(a+)+b", "(a|a)*b", "(a*)*b", "(a|aa)+b", "(.*)*(.*)*(.*)*b"):
         assert not matcher(text)("a" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("(", "missing closing )"),
+        ("[a", "missing closing ]"),
+        ("*", "missing argument to repetition operator"),
+        ("a**", "invalid nested repetition operator"),
+        ("a{1001}", "invalid repeat count"),
+        ("[z-a]", "invalid character class range"),
+        ("(?P<n", "invalid named capture"),
+        ("(?<=a)b", "invalid named capture"),
+        ("(?z)", "invalid or unsupported Perl syntax"),
+        (r"\8", "invalid escape sequence"),
+        ("\\", "trailing backslash at end of expression"),
+    ],
+)
+def test_reasons_are_those_of_java(text: str, reason: str) -> None:
+    """Those of RE2/J 1.8, which Kafka 4.3.1 answers."""
+    with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
+        matcher(text)

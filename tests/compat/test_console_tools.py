@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from compat.eventually import eventually
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -157,3 +159,76 @@ def test_broker_api_versions_and_cluster(tools: Tools) -> None:
     assert "Cluster ID: " in cluster
     directories = tools.run("LogDirsCommand", "--describe")
     assert '"logDirs"' in directories
+
+
+GROUP_OF_CONSUMERS = """\
+--describe
+GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID
+<group> <topic> 0 0 0 0 <member> /127.0.0.1 <client>
+<group> <topic> 1 1 1 0 <member> /127.0.0.1 <client>
+--describe --verbose
+GROUP TOPIC PARTITION LEADER-EPOCH CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID
+<group> <topic> 0 - 0 0 0 <member> /127.0.0.1 <client>
+<group> <topic> 1 0 1 1 0 <member> /127.0.0.1 <client>
+--describe --members
+GROUP CONSUMER-ID HOST CLIENT-ID #PARTITIONS
+<group> <member> /127.0.0.1 <client> 2
+--describe --members --verbose
+GROUP CONSUMER-ID HOST CLIENT-ID #PARTITIONS CURRENT-EPOCH CURRENT-ASSIGNMENT \
+TARGET-EPOCH TARGET-ASSIGNMENT
+<group> <member> /127.0.0.1 <client> 2 2 <topic>:0,1 2 <topic>:0,1
+--describe --state
+GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE #MEMBERS
+<group> <coordinator> uniform Stable 1
+--describe --state --verbose
+GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE GROUP-EPOCH TARGET-ASSIGNMENT-EPOCH #MEMBERS
+<group> <coordinator> uniform Stable 2 2 1
+GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE #MEMBERS
+<group> <coordinator> uniform Empty 0
+GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID
+<group> <topic> 0 0 0 0 - - -
+<group> <topic> 1 1 1 0 - - -
+"""
+"""As the tool prints it of Apache Kafka 4.3.1."""
+
+
+def described_group(java: Jvm, tools: Tools, topic: str, group: str) -> str:
+    """What the tool prints of a group with one member of the consumer protocol."""
+    join = {"bootstrap": tools.bootstrap, "group": group, "topic": topic, "protocol": "consumer"}
+    java.call("join", member=group, **join)
+    tools.produce(topic, "key\tvalue\n", "--reader-property", "parse.key=true")
+    eventually(
+        lambda: java.call("consumed", member=group, bootstrap=tools.bootstrap)["records"], len
+    )
+    java.call("commit", member=group, bootstrap=tools.bootstrap)
+    lines = []
+    for options in (
+        ("--describe",),
+        ("--describe", "--verbose"),
+        ("--describe", "--members"),
+        ("--describe", "--members", "--verbose"),
+        ("--describe", "--state"),
+        ("--describe", "--state", "--verbose"),
+    ):
+        lines.append(" ".join(options))
+        lines += tools.groups(*options, "--group", group).splitlines()
+    java.call("leave", member=group, bootstrap=tools.bootstrap)
+    lines += tools.groups("--describe", "--state", "--group", group).splitlines()
+    lines += tools.groups("--describe", "--group", group).splitlines()
+    text = "\n".join(" ".join(line.split()) for line in lines if line.strip()) + "\n"
+    for pattern, name in (
+        (re.escape(group), "<group>"),
+        (re.escape(topic), "<topic>"),
+        (r"(?<= )[\w-]{22}(?= )", "<member>"),
+        (r"consumer-<group>-\d+", "<client>"),
+        (r"\S+:\d+ \(1\)", "<coordinator>"),
+        (r"\b20\d\d-\S+|\d{13}", "<time>"),
+    ):
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def test_a_group_of_consumers(
+    tools: Tools, java: Jvm, topic: str, fresh: Callable[[str], str]
+) -> None:
+    assert described_group(java, tools, topic, fresh("group")) == GROUP_OF_CONSUMERS

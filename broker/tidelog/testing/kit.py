@@ -25,7 +25,13 @@ __all__ = ["Clusters", "new_cluster", "own_state"]
 
 LOG_LINES_MAX = 100
 # Retention keeps its five minutes, because a test may write records with old timestamps.
-FAST = {"group.min.session.timeout.ms": 100, "log.cleaner.backoff.ms": 200}
+FAST = {
+    "group.min.session.timeout.ms": 100,
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.heartbeat.interval.ms": 200,
+    "group.consumer.min.heartbeat.interval.ms": 200,
+    "log.cleaner.backoff.ms": 200,
+}
 FAST_OF_SEVERAL = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
 FAST_OF_TIER = {"remote.log.manager.task.interval.ms": 500}
 KAFKA = {"group.initial.rebalance.delay.ms": 3000}  # which a developer's broker has not
