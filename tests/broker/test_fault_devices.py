@@ -71,6 +71,22 @@ def test_a_slow_disk_slows_what_is_written_and_a_trigger_counts() -> None:
     run(test)
 
 
+def test_a_fault_that_is_added_again_has_its_own_count() -> None:
+    """They shared one, so that a trigger such as `times` had used up the second before it began."""
+
+    async def test() -> None:
+        async with tidelog.Cluster() as cluster:
+            node_id = cluster.brokers[0].node_id
+            await cluster.create_topic("t")
+            for _ in range(2):
+                await cluster.devices.slow_disk(node_id, 0.001, "writes", topic="t")
+                await cluster.topics.make_tombstones("t", ["k"])
+            first, second = await cluster.devices.list()
+            assert first.hits > second.hits >= 1
+
+    run(test)
+
+
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_slow_disk_does_not_slow_the_end_of_its_broker(how: str, tmp_path: Path) -> None:
     """A stop syncs all that was written, and waits for a sync under way."""

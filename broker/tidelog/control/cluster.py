@@ -127,6 +127,7 @@ class ClusterControl:
         self.next_fault_id = 1
         self.links = Links()
         self.devices: tuple[Device, ...] = ()
+        self.devices_added = 0
         self.log_levels: dict[str, str] = {}
         """The level of each part that was given one."""
 

@@ -57,6 +57,8 @@ class Device:
     trigger: Trigger = field(default_factory=Trigger)
     hits: int = 0
     """How often it has applied since the broker started."""
+    id: int = 0
+    """Its number: the same fault may be added again, and counts apart."""
 
 
 class DeviceFaults:

@@ -174,6 +174,8 @@ async def _add(control: ClusterControl, device: Device) -> Devices:
     _check(device)
     if node.is_running and not node.is_frozen:
         await node.ask("broker.check_device", to_json(device))
+    control.devices_added += 1
+    device = replace(device, id=control.devices_added)
     return await _change(control, (*control.devices, device))
 
 
