@@ -72,9 +72,9 @@ def group_of(broker: GroupBroker, group_id: str = "g") -> ShareGroup:
 
 
 def reader(broker: GroupBroker, member_id: str = "m") -> None:
-    """A member that reads topic a, in epoch 2."""
+    """A member that reads topic a, in epoch 3."""
     join(broker, member_id)
-    beat(broker, member_id, 1)
+    beat(broker, member_id, 2)
 
 
 def refused(answer: Any) -> tuple[ErrorCode, str | None]:
@@ -85,16 +85,16 @@ def test_a_member_joins_reads_and_leaves() -> None:
     broker = new_broker()
     answer = join(broker, "m", "a", "b")
     assert numbers(answer) == {}
-    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("m", 1, 5000)
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("m", 2, 5000)
     assert broker.persister.states.keys() == {("g", A, 0), ("g", A, 1), ("g", A, 2), ("g", B, 0)}
-    assert {each.state_epoch for each in broker.persister.states.values()} == {1}
-    answer = beat(broker, "m", 1)
-    assert answer.member_epoch == 2
+    assert {each.state_epoch for each in broker.persister.states.values()} == {2}
+    answer = beat(broker, "m", 2)
+    assert answer.member_epoch == 3
     assert numbers(answer) == {A: [0, 1, 2], B: [0]}
-    assert numbers(beat(broker, "m", 2)) is None
+    assert numbers(beat(broker, "m", 3)) is None
     assert beat(broker, "m", -1).member_epoch == -1
     assert group_of(broker).is_empty
-    assert refused(beat(broker, "m", 2)) == (
+    assert refused(beat(broker, "m", 3)) == (
         ErrorCode.UNKNOWN_MEMBER_ID,
         "Member m is not a member of group g.",
     )
@@ -104,10 +104,10 @@ def test_an_answer_does_not_wait_for_the_share_coordinator() -> None:
     broker = new_broker()
     broker.persister.is_holding = True
     assert numbers(join(broker, "m")) == {}
-    assert numbers(beat(broker, "m", 1)) is None
+    assert numbers(beat(broker, "m", 2)) is None
     assert broker.persister.calls == ["initialize"]
     broker.persister.release()
-    assert numbers(beat(broker, "m", 1)) == {A: [0, 1, 2]}
+    assert numbers(beat(broker, "m", 2)) == {A: [0, 1, 2]}
 
 
 def test_a_failed_initialization_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
@@ -117,8 +117,8 @@ def test_a_failed_initialization_is_repeated(caplog: pytest.LogCaptureFixture) -
     assert not group_of(broker).partitions.initializing
     assert "The next heartbeat of a member tries again" in caplog.text
     broker.persister.failure = NONE
-    assert numbers(beat(broker, "m", 1)) is None
-    assert numbers(beat(broker, "m", 1)) == {A: [0, 1, 2]}
+    assert numbers(beat(broker, "m", 2)) is None
+    assert numbers(beat(broker, "m", 2)) == {A: [0, 1, 2]}
 
 
 def test_a_group_that_is_deleted_meanwhile_is_not_made_again() -> None:
@@ -141,7 +141,7 @@ def test_groups_live_through_a_crash() -> None:
     assert after is not before
     assert (after.members, after.targets) == (before.members, before.targets)
     assert (after.partitions, after.epoch) == (before.partitions, before.epoch)
-    assert numbers(beat(broker, "m", 2)) is None
+    assert numbers(beat(broker, "m", 3)) is None
     broker.time.pass_(SESSION_S)
     assert group_of(broker).is_empty
 
@@ -152,18 +152,18 @@ def test_an_initialization_under_way_at_a_crash_is_begun_again() -> None:
     join(broker, "m")
     broker.persister = SlowPersister()  # the answer never comes
     broker.kill()
-    beat(broker, "m", 1)
-    assert numbers(beat(broker, "m", 1)) == {A: [0, 1, 2]}
+    beat(broker, "m", 2)
+    assert numbers(beat(broker, "m", 2)) == {A: [0, 1, 2]}
 
 
 def test_deleted_topics_leave_the_group() -> None:
     broker = new_broker()
     join(broker, "m", "a", "b")
-    beat(broker, "m", 1)
+    beat(broker, "m", 2)
     del broker.topics["a"]
     broker.apply()
     assert group_of(broker).partitions.initialized.keys() == {B}
-    assert numbers(beat(broker, "m", 2)) == {B: [0]}
+    assert numbers(beat(broker, "m", 3)) == {B: [0]}
 
 
 def test_settings_of_the_group_take_effect() -> None:
@@ -192,15 +192,16 @@ def test_description() -> None:
     broker = new_broker()
     reader(broker)
     group = described(broker, include_authorized_operations=True)
-    assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 2, 2)
+    assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 3, 3)
     assert (group.assignor_name, group.authorized_operations) == ("simple", 3400)
     (member,) = group.members
-    assert (member.member_id, member.member_epoch, member.client_id) == ("m", 2, "c")
+    assert (member.member_id, member.member_epoch, member.client_id) == ("m", 3, "c")
     assert (member.client_host, member.subscribed_topic_names) == ("/127.0.0.1", ["a"])
     (topic,) = member.assignment.topic_partitions
     assert (topic.topic_id, topic.topic_name, topic.partitions) == (A, "a", [0, 1, 2])
     assert described(broker, "other").error_message == "Group other not found."
     assert described(broker, "other").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert refused(described(broker, "")) == (ErrorCode.INVALID_GROUP_ID, None)
 
 
 def test_lists_and_other_descriptions() -> None:
@@ -213,7 +214,7 @@ def test_lists_and_other_descriptions() -> None:
     (classic,) = broker.ask(DescribeGroupsRequest(groups=["g"]), 6).groups
     assert classic.error_message == "Group g is not a classic group."
     state = broker_state._group(1, group_of(broker), broker.image, {})
-    assert (state.generation, state.protocol, state.state) == (2, "simple", "Stable")
+    assert (state.generation, state.protocol, state.state) == (3, "simple", "Stable")
     assert state.members[0].assignment == {"a": (0, 1, 2)}
 
 

@@ -142,6 +142,7 @@ def test_offsets_are_described_with_their_lag() -> None:
     }
     assert describe(broker, {}) == {}
     assert describe(broker, None, "other") == {}
+    assert describe(broker, None, "") == {}
     broker.persister.failure = ErrorCode.NOT_COORDINATOR
     assert describe(broker, {"a": [0]}) == {("a", 0): none}, "as Kafka: no data, no error"
 

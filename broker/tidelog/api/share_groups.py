@@ -117,7 +117,7 @@ class ShareGroupsApi:
         return ShareGroupDescribeResponse(groups=groups)
 
     def _described(self, group_id: str) -> _DescribedGroup:
-        group = self._admin.find(group_id)
+        group = self._admin.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
         if isinstance(group, ErrorCode):
             described = _DescribedGroup(group_id=group_id, error_code=group)
             if group is ErrorCode.GROUP_ID_NOT_FOUND:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.coordinators.groups.consumer.deadlines import Deadlines
 from tidelog.coordinators.groups.consumer.draft import Draft, preferred_assignor
 from tidelog.coordinators.groups.consumer.member import (
+    FIRST_EPOCH,
     LEAVING,
     LEAVING_STATIC,
     NO_PARTITIONS,
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.member import Now
 
 __all__ = ["ConsumerGroup", "Step"]
-
-FIRST_EPOCH = 1  # of a group without members, and of its empty target assignment, as in Kafka
 
 
 class Step(NamedTuple):

@@ -20,8 +20,16 @@ if TYPE_CHECKING:
     Epochs = Mapping[bytes, Mapping[int, int]]
     """By topic id and partition: the epoch of the member when it got the partition."""
 
-__all__ = ["LEAVING", "LEAVING_STATIC", "NO_PARTITIONS", "ConsumerMember", "Subscription"]
+__all__ = [
+    "FIRST_EPOCH",
+    "LEAVING",
+    "LEAVING_STATIC",
+    "NO_PARTITIONS",
+    "ConsumerMember",
+    "Subscription",
+]
 
+FIRST_EPOCH = 1  # of a group without members, and of its empty target assignment, as in Kafka
 LEAVING = -1  # the epoch of a heartbeat that leaves the group
 LEAVING_STATIC = -2  # the epoch of a static member that is away and will come back
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.member import LEAVING
+from tidelog.coordinators.groups.consumer.member import FIRST_EPOCH, LEAVING
 from tidelog.coordinators.groups.consumer.requests import Answer, RefusedError
 from tidelog.coordinators.groups.consumer.subscriptions import Subscriptions
 from tidelog.coordinators.groups.member import NO_TIMESTAMP
@@ -70,9 +70,9 @@ class ShareGroup:
     def __init__(self, group_id: str, limits: ShareLimits) -> None:
         self.group_id = group_id
         self.limits = limits
-        self.epoch = 0
+        self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
-        self.assignment_epoch = 0
+        self.assignment_epoch = FIRST_EPOCH
         self.assignment_ms = 0  # wall time of the target assignment
         self.members: dict[str, ShareMember] = {}
         self.targets: dict[str, Partitions] = {}

@@ -83,8 +83,9 @@ class ShareOffsets:
 
     def _initialized(self, group_id: str) -> dict[str, list[int]]:
         """Return the initialized partitions of a group, none if it is unknown."""
-        shard = self._shard_of(group_id)
-        group = shard.groups.get(group_id)
+        if not group_id:
+            return {}
+        group = self._shard_of(group_id).groups.get(group_id)
         if not isinstance(group, ShareGroup):
             return {}
         find = self._coordinator.topics.find

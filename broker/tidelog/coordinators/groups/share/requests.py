@@ -30,7 +30,7 @@ class ShareHeartbeat(NamedTuple):
 def check(group_id: str, request: ShareHeartbeat) -> None:
     """Check the fields of a request; RefusedError for the first wrong one, as in Kafka."""
     if not 0 < len(request.member_id) <= _MEMBER_ID_MAX:
-        raise _invalid("Invalid member id in the request.")
+        raise RefusedError(ErrorCode.INVALID_REQUEST)  # without a message, as in Kafka
     if not group_id:
         raise _invalid("GroupId can't be empty.")
     if request.rack_id is not None and not request.rack_id.strip():
