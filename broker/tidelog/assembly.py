@@ -142,7 +142,7 @@ def _share_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         return joined(
             (
                 ShareGroupsApi(parts.group_admin, lambda: metadata.image, made.membership),
-                ShareGroupOffsetsApi(made.offsets),
+                ShareGroupOffsetsApi(made.offsets, lambda: metadata.image),
             )
         )
 

@@ -190,7 +190,7 @@ class GroupBroker:
         self.correlation_ids = itertools.count()
         self.group_configs: dict[str, dict[str, str]] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
-        self.features = initial_levels()
+        self.features = {**initial_levels(), "share.version": 1}
         self.created: list[str] = []
         self.topics = {
             "a": topic("a", b"a" * 16, 3),
@@ -227,7 +227,7 @@ class GroupBroker:
         offsets = ShareOffsets(self.coordinator, states, ends)
         handlers = {
             **ShareGroupsApi(self.admin, lambda: self.image, membership).handlers(),
-            **ShareGroupOffsetsApi(offsets).handlers(),
+            **ShareGroupOffsetsApi(offsets, lambda: self.image).handlers(),
             **GroupsApi(self.coordinator, lambda: self.image, self).handlers(),
             **GroupAdminApi(self.admin).handlers(),
             **ConsumerGroupsApi(

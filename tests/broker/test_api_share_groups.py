@@ -9,6 +9,7 @@ import tidelog
 from support.clusters import run
 from support.wire_client import WireClient
 from tidelog import assembly
+from tidelog.cluster.metadata import features
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_admin import DeleteGroupsRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
@@ -71,6 +72,7 @@ async def offsets(client: WireClient) -> dict[int, tuple[int, int]]:
 
 def test_a_share_group_from_its_first_member_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "SHARE_GROUPS_OFFERED", True)
+    monkeypatch.setattr(features, "SHARE_VERSION", 1)
 
     async def test() -> None:
         async with tidelog.Cluster(SETTINGS) as cluster:

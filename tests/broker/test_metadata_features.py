@@ -50,6 +50,15 @@ def test_what_brokers_register(group_version: int) -> None:
     assert supported_levels() == (ranges | {"group.version": (0, 1)} if group_version else ranges)
 
 
+def test_share_groups_have_a_feature_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "share.version" not in initial_levels()
+    monkeypatch.setattr(features, "SHARE_VERSION", 1)
+    assert initial_levels() == WITH | {"share.version": 1}
+    assert supported_levels()["share.version"] == client_levels()["share.version"] == (0, 1)
+    assert finalized_levels({"share.version": 1})["share.version"] == 1
+    assert "share.version" not in finalized_levels(WITH)
+
+
 def answer(finalized: dict[str, int]) -> ApiVersionsResponse:
     api = VersionsApi(served=[], cluster_id="c", node_id=1, features=lambda: finalized)
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")

@@ -182,6 +182,14 @@ def test_settings_of_the_group_take_effect() -> None:
     assert beat(broker, "m", group_of(broker).members["m"].epoch).heartbeat_interval_ms == 5000
 
 
+def test_a_cluster_without_the_feature_refuses_all_of_it() -> None:
+    broker = new_broker()
+    broker.features = {}
+    broker.apply()
+    assert refused(join(broker, "m")) == (ErrorCode.UNSUPPORTED_VERSION, None)
+    assert refused(described(broker)) == (ErrorCode.UNSUPPORTED_VERSION, None)
+
+
 def test_a_full_group() -> None:
     broker = new_broker(group_share_max_size="1")
     join(broker, "m")

@@ -166,6 +166,16 @@ def test_a_group_without_its_coordinator() -> None:
     assert delete(broker, "a", group="") == error
 
 
+def test_a_cluster_without_the_feature_refuses_all_of_it() -> None:
+    broker = empty_group()
+    broker.features = {}
+    broker.apply()
+    error = (ErrorCode.UNSUPPORTED_VERSION, "The version of API is not supported.")
+    assert describe(broker, None) == error
+    assert alter(broker, {"a": {0: 1}}) == error
+    assert delete(broker, "a") == error
+
+
 def test_altered_offsets_are_those_a_member_starts_from() -> None:
     broker = new_broker()
     write(broker, 10)

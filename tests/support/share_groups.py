@@ -10,9 +10,9 @@ from tidelog.awaiting import answer_of
 from tidelog.coordinators.groups.member import Now
 from tidelog.coordinators.groups.member_records import decode, encode
 from tidelog.coordinators.groups.share.group import ShareGroup
-from tidelog.coordinators.groups.share.limits import ShareLimits
 from tidelog.coordinators.groups.share.records import partitions_record
 from tidelog.coordinators.groups.share.requests import ShareHeartbeat, check
+from tidelog.coordinators.groups.share.views import ShareLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -3,7 +3,8 @@ DeleteShareGroupOffsets.
 
 Behaviour. The share coordinator has the offsets; the group coordinator knows which there are. A
 share partition without a state has start offset -1 and no error. Offsets of a group with members
-are not changed. AlterShareGroupOffsets makes a group that is not there.
+are not changed. AlterShareGroupOffsets makes a group that is not there. While the cluster's
+`share.version` is 0 all of it is refused with UNSUPPORTED_VERSION.
 
 Version notes. DescribeShareGroupOffsets 1 (KIP-1226): lag.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import all_of
+from tidelog.cluster.metadata.features import SHARE_FEATURE
 from tidelog.coordinators.groups.consumer.requests import RefusedError
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -23,6 +25,9 @@ from tidelog_protocol.messages.share_group_offsets import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.groups.share.offsets import DescribedTopic, ShareOffsets
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog_protocol.messages.share_group_offsets import (
@@ -44,8 +49,15 @@ _DeletedTopic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseT
 class ShareGroupOffsetsApi:
     """Handlers of a share group's offsets."""
 
-    def __init__(self, offsets: ShareOffsets) -> None:
-        self._offsets = offsets
+    def __init__(self, offsets: ShareOffsets, image: Callable[[], ClusterImage]) -> None:
+        self._all_offsets = offsets
+        self._image = image
+
+    @property
+    def _offsets(self) -> ShareOffsets:
+        if self._image().features.get(SHARE_FEATURE, 0) < 1:
+            raise RefusedError(ErrorCode.UNSUPPORTED_VERSION)
+        return self._all_offsets
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """Return the handlers by API key."""
@@ -166,6 +178,7 @@ _TEXTS = {
     ),
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
     ErrorCode.NOT_COORDINATOR: "This is not the correct coordinator.",
+    ErrorCode.UNSUPPORTED_VERSION: "The version of API is not supported.",
 }
 
 

@@ -1,6 +1,7 @@
 """Share groups (KIP-932): ShareGroupHeartbeat, ShareGroupDescribe.
 
-Behaviour. The protocol is not offered yet: no broker lists these APIs. A heartbeat is answered once
+Behaviour. The protocol is not offered yet: no broker lists these APIs. While the cluster's
+`share.version` is 0 they are refused with UNSUPPORTED_VERSION. A heartbeat is answered once
 its records are committed. A member gets partitions once the share coordinator has their state, with
 a later heartbeat. There is no authorizer: the authorized operations are all of them.
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.api.group_admin import ALL_OPERATIONS
+from tidelog.cluster.metadata.features import SHARE_FEATURE
 from tidelog.coordinators.groups.consumer.requests import RefusedError
 from tidelog.coordinators.groups.share.assignor import NAME
 from tidelog.coordinators.groups.share.requests import ShareHeartbeat
@@ -62,6 +64,10 @@ class ShareGroupsApi:
             ApiKey.SHARE_GROUP_DESCRIBE: self.describe,
         }
 
+    @property
+    def _is_on(self) -> bool:
+        return self._image().features.get(SHARE_FEATURE, 0) >= 1
+
     # ---- ShareGroupHeartbeat -----------------------------------------------------------------
 
     def heartbeat(self, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Deferred:
@@ -71,6 +77,8 @@ class ShareGroupsApi:
     async def _heartbeat(
         self, context: RequestContext, request: ShareGroupHeartbeatRequest
     ) -> ShareGroupHeartbeatResponse:
+        if not self._is_on:
+            return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         names = request.subscribed_topic_names
         heartbeat = ShareHeartbeat(
             request.member_id,
@@ -118,6 +126,8 @@ class ShareGroupsApi:
 
     def _described(self, group_id: str) -> _DescribedGroup:
         group = self._admin.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
+        if not self._is_on:
+            group = ErrorCode.UNSUPPORTED_VERSION
         if isinstance(group, ErrorCode):
             described = _DescribedGroup(group_id=group_id, error_code=group)
             if group is ErrorCode.GROUP_ID_NOT_FOUND:

@@ -1,8 +1,8 @@
 """The features of a cluster (KIP-584) and their levels.
 
-A feature is listed once it works. Levels of `metadata.version` and `group.version` are in the
-metadata log, as Kafka writes them when it formats a cluster; none changes later, for UpdateFeatures
-is not served. `transaction.version` is of every cluster and not in its log.
+A feature is listed once it works. All levels but that of `transaction.version` are in the metadata
+log, as Kafka writes them when it formats a cluster; none changes later, for UpdateFeatures is not
+served. `transaction.version` is of every cluster and not in its log.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ __all__ = [
     "GROUP_VERSION",
     "METADATA_FEATURE",
     "METADATA_VERSION",
+    "SHARE_FEATURE",
+    "SHARE_VERSION",
     "client_levels",
     "finalized_levels",
     "initial_levels",
@@ -31,11 +33,17 @@ TRANSACTION_FEATURE = "transaction.version"
 TRANSACTION_VERSION = 2  # KIP-890
 GROUP_FEATURE = "group.version"
 GROUP_VERSION = 1  # KIP-848
+SHARE_FEATURE = "share.version"
+SHARE_VERSION = 0  # 1 (KIP-932) once share groups are served
 
 
 def initial_levels() -> dict[str, int]:
     """Return the levels in the metadata log of a new cluster."""
-    levels = {METADATA_FEATURE: METADATA_VERSION, GROUP_FEATURE: GROUP_VERSION}
+    levels = {
+        METADATA_FEATURE: METADATA_VERSION,
+        GROUP_FEATURE: GROUP_VERSION,
+        SHARE_FEATURE: SHARE_VERSION,
+    }
     return {name: level for name, level in levels.items() if level}
 
 
@@ -58,7 +66,11 @@ def unsupported(features: Mapping[str, int]) -> list[str]:
 
 def client_levels() -> dict[str, tuple[int, int]]:
     """Return the lowest and highest level that clients see: metadata.version is not theirs."""
-    levels = {GROUP_FEATURE: GROUP_VERSION, TRANSACTION_FEATURE: TRANSACTION_VERSION}
+    levels = {
+        GROUP_FEATURE: GROUP_VERSION,
+        SHARE_FEATURE: SHARE_VERSION,
+        TRANSACTION_FEATURE: TRANSACTION_VERSION,
+    }
     return {name: (0, level) for name, level in levels.items() if level}
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.member_records import Record
     from tidelog.coordinators.groups.offsets import OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
-    from tidelog.coordinators.groups.share.limits import ShareLimits
+    from tidelog.coordinators.groups.share.views import ShareLimits
     from tidelog.replication.internal_topics import KeyValue, LoadedRecord
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager

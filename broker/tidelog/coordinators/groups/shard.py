@@ -15,7 +15,7 @@ from tidelog.coordinators.groups.member import Member
 from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetChange, OffsetStore
 from tidelog.coordinators.groups.pending import PendingOffsets
 from tidelog.coordinators.groups.records import GroupChange
-from tidelog.coordinators.groups.share.limits import ShareLimits
+from tidelog.coordinators.groups.share.views import ShareLimits
 from tidelog.coordinators.groups.states import GroupLimits, GroupState
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ partitions.py  the share partitions of which there is state; pure
 group.py       one group: replays records, answers heartbeats with records; pure
 draft.py       the records of one heartbeat: subscription, target assignment, partitions; pure
 requests.py    a heartbeat: its fields and the checks of them; pure
-views.py       what a draft sees of a group
+views.py       what these see: settings, the group
 limits.py      the settings that count for one group
 records.py     records of a group from and to its members
 membership.py  heartbeats: appends and applies their records

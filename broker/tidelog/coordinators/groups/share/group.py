@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.views import Topics
     from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.member_records import Record
-    from tidelog.coordinators.groups.share.limits import ShareLimits
     from tidelog.coordinators.groups.share.requests import ShareHeartbeat
+    from tidelog.coordinators.groups.share.views import ShareLimits
 
 __all__ = ["ShareGroup", "ShareStep"]
 

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tidelog.config.group_settings import effective
+from tidelog.coordinators.groups.share.views import ShareLimits
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
 
-__all__ = ["ShareLimits", "limits_of"]
-
-
-class ShareLimits(NamedTuple):
-    """The settings of one share group: its own, or the broker's `group.share.*`."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    size_max: int = 200
-    assignment_interval_ms: int = 1_000  # shortest time between two target assignments
-    initialize_retry_ms: int = 30_000
+__all__ = ["limits_of"]
 
 
 def limits_of(config: BrokerConfig, image: ClusterImage, group_id: str) -> ShareLimits:

@@ -1,8 +1,8 @@
-"""A share group as a draft of a heartbeat reads it."""
+"""What the parts of a share group see: its settings, the group itself."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,15 +11,24 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.subscriptions import Subscriptions
     from tidelog.coordinators.groups.consumer.views import Topics
     from tidelog.coordinators.groups.member import Now
-    from tidelog.coordinators.groups.share.limits import ShareLimits
     from tidelog.coordinators.groups.share.member import ShareMember
     from tidelog.coordinators.groups.share.partitions import SharePartitions
 
-__all__ = ["ShareGroupView"]
+__all__ = ["ShareGroupView", "ShareLimits"]
+
+
+class ShareLimits(NamedTuple):
+    """The settings of one share group: its own, or the broker's `group.share.*`."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    size_max: int = 200
+    assignment_interval_ms: int = 1_000  # shortest time between two target assignments
+    initialize_retry_ms: int = 30_000
 
 
 class ShareGroupView(Protocol):
-    """The state of a share group."""
+    """A group as a draft of a heartbeat reads it."""
 
     group_id: str
     limits: ShareLimits
