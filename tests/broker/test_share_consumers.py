@@ -97,13 +97,13 @@ def test_records_are_shared_and_the_state_outlives_the_broker(
                 while len(got) < 2:
                     got += acquired(await c.ask(fetch(topic_id, "c", epoch, 60_000), 2))
                     epoch += 1
-                assert sorted(got) == [(1, 1, 2), (2, 2, 1)]
+                assert sorted(got) == [(1, 1, 3), (2, 2, 2)]
                 response = await c.ask(acknowledge(topic_id, "c", epoch, 1, 1, [1]), 2)
                 assert response.responses[0].partitions[0].error_code == 0
             await broker.stop()
             await broker.start()
             async with await WireClient.connect(cluster.bootstrap_servers) as d:
                 await d.ask(produce(1), 12)
-                assert (await open_and_fetch(d, topic_id, "d"))[0] == (2, 2, 1)
+                assert (await open_and_fetch(d, topic_id, "d"))[0] == (2, 2, 3)
 
     run(test)

@@ -116,7 +116,7 @@ class Life:
             self.state.acknowledge("stranger", [ack], self.limits, self.now)
 
     def leave(self) -> None:
-        self.write(self.state.release(self.rng.choice(MEMBERS)))
+        self.write(self.state.release(self.rng.choice(MEMBERS), self.limits))
 
     def write(self, change: Change) -> None:
         self.writing.append((change, self.rng.random() < 0.8))
@@ -199,9 +199,6 @@ class Life:
         rare = (self.change_leader, self.lose_begin, self.compact)
         chosen = self.rng.choices((*steps, *rare), weights=(30, 30, 15, 8, 4, 2, 1, 2))[0]
         chosen()
-        # A released delivery is not counted: the record may come that often again.
-        if chosen == self.leave:
-            self.deliveries.clear()
         self.check()
 
     def finish(self) -> None:

@@ -275,14 +275,16 @@ class TestAcknowledge:
 
 
 class TestRelease:
-    def test_a_member_that_leaves_returns_its_records_uncounted(self) -> None:
+    def test_a_member_that_leaves_returns_its_records(self) -> None:
         state = SharePartitionState(0)
         take(state, log((0, 4)), member="a")
         take(state, log((5, 9)), member="b")
-        change = state.release("a")
-        assert change.batches == [StateBatch(0, 4, AVAILABLE, 0)]
+        change = state.release("a", LIMITS)
+        assert change.batches == [StateBatch(0, 4, AVAILABLE, 1)]
         done(state, change)
-        assert take(state, log((0, 4), (5, 9)), member="c") == [(0, 4, 1)]
+        assert take(state, log((0, 4), (5, 9)), member="c") == [(0, 4, 2)]
+        [last] = state.release("c", ShareLimits(deliveries_max=2)).batches
+        assert last == StateBatch(0, 4, ARCHIVED, 2)
 
     def test_a_lock_that_ends_while_a_write_fails_ends_after_it(self) -> None:
         state = SharePartitionState(0)

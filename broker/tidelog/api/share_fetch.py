@@ -1,11 +1,14 @@
 """ShareFetch (78), ShareAcknowledge (79): records of share groups (KIP-932).
 
 Behaviour. A member opens a share session with epoch 0 and names only changes from then on; epoch -1
-closes it, and what the member held is released. Acknowledgements are handled first, each partition
-for itself: all of them count, or none. Then the session's partitions are read where the group goes
-on, beginning with another one in each epoch. With fewer than `min_bytes` the request is parked like
-a Fetch, and may be answered early when another request waits on the connection. Whether a member
-belongs to the group is not checked here, as in Kafka. A session ends with its connection.
+closes it, and what the member held is released; those deliveries count. Acknowledgements are
+handled first, each partition for itself: all of them count, or none. Then the session's partitions
+are read where the group goes on, beginning with another one in each epoch. With fewer than
+`min_bytes` the request is parked like a Fetch, and may be answered early when another request waits
+on the connection. Whether a member belongs to the group is not checked here, as in Kafka. A session
+ends with its connection.
+
+An unknown topic gets UNKNOWN_TOPIC_ID. Kafka 4.3.1 fails such a request with UNKNOWN_SERVER_ERROR.
 
 With the limit of sessions reached the answer comes after `max_wait_ms`, so that the client does not
 try again at once. A request with renewals (`is_renew_ack`) reads nothing.
@@ -85,7 +88,7 @@ class ShareFetchApi:
             _check_fetch(request)
             session = self._session(context, request)
         except ShareError as error:
-            response = ShareFetchResponse(error_code=error.code, error_message=error.message)
+            response = ShareFetchResponse(error_code=error.code)  # Kafka leaves its text out
             if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
                 return self._answer_late(context, response, request.max_wait_ms)
             return response
@@ -158,7 +161,7 @@ class ShareFetchApi:
                 request.group_id, request.member_id, request.share_session_epoch
             )
         except ShareError as error:
-            return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
+            return ShareAcknowledgeResponse(error_code=error.code)
         deferred = context.defer()
 
         def answer(outcomes: dict[TopicIdPartition, ShareError | None]) -> None:
@@ -188,12 +191,13 @@ class ShareFetchApi:
             ]
             if not batches:
                 continue
-            if image is None or key[0] not in image.topic_names:
-                refused[key] = ShareError(ErrorCode.UNKNOWN_TOPIC_ID, "The topic is unknown.")
+            name = None if image is None else image.topic_names.get(key[0])
+            if image is None or name is None:
+                refused[key] = ShareError(ErrorCode.UNKNOWN_TOPIC_ID)
             elif not _are_valid(batches, type_max, renews=request.is_renew_ack):
-                refused[key] = ShareError(
-                    ErrorCode.INVALID_REQUEST, "The acknowledgement batches are invalid."
-                )
+                refused[key] = ShareError(ErrorCode.INVALID_REQUEST)
+            elif image.partition(name, key[1]) is None:
+                refused[key] = ShareError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
                 acks[key] = batches
         self.shares.acknowledge(
@@ -435,17 +439,10 @@ def _check_fetch(request: ShareFetchRequest) -> None:
     mode = request.share_acquire_mode
     if mode not in _ACQUIRE_MODES:
         raise ShareError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown share acquire mode id: {mode}")
-    if not request.is_renew_ack:
-        return
-    fields = {
-        "maxBytes": request.max_bytes,
-        "minBytes": request.min_bytes,
-        "maxRecords": request.max_records,
-        "maxWaitMs": request.max_wait_ms,
-    }
-    wrong = [f"{name} must be set to 0, " for name, value in fields.items() if value]
-    if wrong:
-        raise ShareError(ErrorCode.INVALID_REQUEST, "".join(wrong) + "if isRenewAck is true.")
+    if request.is_renew_ack and (
+        request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms
+    ):
+        raise ShareError(ErrorCode.INVALID_REQUEST, "A request with renewals reads nothing.")
 
 
 def _partitions_of(request: Any) -> list[tuple[TopicIdPartition, Any]]:

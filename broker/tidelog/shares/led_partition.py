@@ -142,7 +142,7 @@ class LedPartition:
                 return
             self.state = SharePartitionState(start_offset, outcome.batches)
         except ShareError as error:
-            _log.warning("share partition %s cannot be loaded: %s", self, error.message)
+            _log.warning("share partition %s cannot be loaded: %s", self, error)
             self.fence(error)
             return
         self._state_epoch = outcome.state_epoch
@@ -195,7 +195,7 @@ class LedPartition:
         if self.state is None:
             on_done(None)
         else:
-            self._write(self.state.release(member_id), on_done)
+            self._write(self.state.release(member_id, self.settings.limits), on_done)
 
     def changed(self) -> None:
         """Follow a change of its locks: keep the timer at the first one that ends."""
@@ -256,7 +256,7 @@ class LedPartition:
         try:
             _check(outcome.error, outcome.message)
         except ShareError as error:
-            _log.warning("the state of share partition %s is not written: %s", self, error.message)
+            _log.warning("the state of share partition %s is not written: %s", self, error)
             return error
         return None
 

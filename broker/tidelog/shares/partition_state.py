@@ -28,8 +28,10 @@ __all__ = ["AckBatch", "Change", "ShareLimits", "SharePartitionState"]
 _STORED = {2: RecordState.ACKNOWLEDGED, 3: RecordState.ARCHIVED, 4: RecordState.ARCHIVED}
 _NOT_FOUND = "Batch record not found. The {} offset in request is past acquired records."
 _NOT_ACQUIRED = "The offset cannot be acknowledged. The offset is not acquired."
+_BATCH_NOT_ACQUIRED = "The batch cannot be acknowledged. The batch is not in the acquired state."
 _BUSY = "The record state is invalid. The acknowledgement of delivery could not be completed."
 _NOT_OWNER = "Member is not the owner of offset"
+_NOT_OWNER_OF_BATCH = "Member is not the owner of batch record"
 _NO_RENEWALS = "Renewing acquisition locks is not enabled for the group."
 
 
@@ -56,10 +58,10 @@ class Change(NamedTuple):
     spans: list[Span]
     batches: list[StateBatch]
 
-    def begin(self, span: Span, target: RecordState, delivery_count: int) -> None:
+    def begin(self, span: Span, target: RecordState) -> None:
         """Begin to change one span."""
         self.spans.append(span)
-        self.batches.append(span.begin(target, delivery_count))
+        self.batches.append(span.begin(target))
 
 
 class SharePartitionState:
@@ -146,17 +148,18 @@ class SharePartitionState:
         self._check_range(ack)
         first = max(ack.first_offset, self.start_offset)
         for low, high, kind in _runs(ack, first):
-            for span in self.in_flight.cut(low, high):
+            for span in self.in_flight.between(low, high):
                 self._check_owner(span, member_id)
+            for span in self.in_flight.cut(low, high):
                 if kind is AckType.RENEW:
                     if not limits.renews:
                         raise ShareError(ErrorCode.INVALID_RECORD_STATE, _NO_RENEWALS)
                     span.lock_until = now + limits.lock_ms / 1000
                     continue
                 target = ACKNOWLEDGED_AS[kind]
-                if target is RecordState.AVAILABLE and span.delivery_count >= limits.deliveries_max:
-                    target = RecordState.ARCHIVED
-                change.begin(span, target, span.delivery_count)
+                if target is RecordState.AVAILABLE:
+                    target = _released(span, limits)
+                change.begin(span, target)
 
     def _check_range(self, ack: AckBatch) -> None:
         spans = self.in_flight.spans
@@ -172,23 +175,24 @@ class SharePartitionState:
             raise ShareError(ErrorCode.INVALID_REQUEST, _NOT_FOUND.format("last"))
 
     def _check_owner(self, span: Span, member_id: str) -> None:
+        is_whole = (span.first, span.last) == span.batch
         if span.target is not None:
             reason = _BUSY
         elif span.state is not RecordState.ACQUIRED:
-            reason = _NOT_ACQUIRED
+            reason = _BATCH_NOT_ACQUIRED if is_whole else _NOT_ACQUIRED
         elif span.member_id != member_id:
-            reason = _NOT_OWNER
+            reason = _NOT_OWNER_OF_BATCH if is_whole else _NOT_OWNER
         else:
             return
         raise ShareError(ErrorCode.INVALID_RECORD_STATE, reason)
 
-    def release(self, member_id: str) -> Change:
-        """Begin to make all records available again that a member holds: it leaves, and the
-        deliveries to it do not count."""
+    def release(self, member_id: str, limits: ShareLimits) -> Change:
+        """Begin to release all records that a member holds: it leaves. The deliveries to it count,
+        as in Kafka 4.3."""
         change = Change([], [])
         for span in self._held():
             if span.member_id == member_id:
-                change.begin(span, RecordState.AVAILABLE, span.delivery_count - 1)
+                change.begin(span, _released(span, limits))
         return change
 
     def complete(self, change: Change, *, is_written: bool) -> bool:
@@ -210,9 +214,7 @@ class SharePartitionState:
         of the write, as in Kafka: the member has lost its records."""
         batches = []
         for span in [span for span in self._held() if span.lock_until <= now]:
-            is_last = span.delivery_count >= limits.deliveries_max
-            target = RecordState.ARCHIVED if is_last else RecordState.AVAILABLE
-            batches.append(span.begin(target, span.delivery_count))
+            batches.append(span.begin(_released(span, limits)))
             span.settle(is_written=True)
         if batches:
             self.in_flight.advance()
@@ -246,6 +248,12 @@ class SharePartitionState:
         for span in self.in_flight.spans:
             if span.state is RecordState.ACQUIRED and span.target is None:
                 yield span
+
+
+def _released(span: Span, limits: ShareLimits) -> RecordState:
+    """Return what becomes of records that a member gives back, or loses."""
+    is_last = span.delivery_count >= limits.deliveries_max
+    return RecordState.ARCHIVED if is_last else RecordState.AVAILABLE
 
 
 def _runs(ack: AckBatch, first: int) -> Iterator[tuple[int, int, AckType]]:

@@ -73,10 +73,10 @@ ACKNOWLEDGED_AS = {
 
 
 class ShareError(Exception):
-    """A request that is refused, with the error for its answer."""
+    """A request that is refused, with the error for its answer; Kafka adds a text to some."""
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
         self.code = code
         self.message = message
 
@@ -93,8 +93,8 @@ class Span:
     """Neighbouring records in one state.
 
     `batch` are the first and last offset with which they were first acquired: members get whole
-    batches where they can. `target` and `target_count` are the state and the delivery count that
-    are just being written, None and 0 otherwise; meanwhile nothing else may happen to the records.
+    batches where they can. `target` is the state that is just being written, else None; meanwhile
+    nothing else may happen to the records.
     `lock_until` is the end of an ACQUIRED span's lock, in seconds of the timeline. Records that
     are not `read` are AVAILABLE and lie between stored ones: the leader before this one gave them
     out, but stored nothing about them.
@@ -110,7 +110,6 @@ class Span:
         "member_id",
         "state",
         "target",
-        "target_count",
     )
 
     def __init__(self, first: int, last: int, state: RecordState, delivery_count: int) -> None:
@@ -123,7 +122,6 @@ class Span:
         self.member_id = ""
         self.lock_until = 0.0
         self.target: RecordState | None = None
-        self.target_count = 0
         self.is_read = True
 
     def __repr__(self) -> str:
@@ -166,13 +164,12 @@ class Span:
         self.lock_until = lock_until
         return Acquired(self.first, self.last, self.delivery_count)
 
-    def begin(self, target: RecordState, delivery_count: int) -> StateBatch:
+    def begin(self, target: RecordState) -> StateBatch:
         """Begin a change that is written first; return what to write."""
         assert self.target is None
         assert target in TRANSITIONS[self.state]
         self.target = target
-        self.target_count = delivery_count
-        return StateBatch(self.first, self.last, target, delivery_count)
+        return StateBatch(self.first, self.last, target, self.delivery_count)
 
     def settle(self, *, is_written: bool) -> None:
         """End the change that `begin` began: made, or as if it had not been asked for."""
@@ -180,8 +177,6 @@ class Span:
         assert target is not None
         if is_written:
             self.step(target)
-            self.delivery_count = self.target_count
-        self.target_count = 0
 
     def copy(self, first: int, last: int) -> Span:
         """Return a part of the span."""

@@ -41,7 +41,7 @@ __all__ = ["SharePartitions"]
 _log = logging.getLogger("tidelog.shares")
 
 _GONE = "This broker is no longer the leader of the partition."
-_NEVER_FETCHED = "The share partition is not known here. Fetch from it first."
+_NEVER_FETCHED = "This server does not host this topic-partition."
 
 
 class SharePartitions:
@@ -95,7 +95,7 @@ class SharePartitions:
             return led
         partition = self.replicas.partition_by_id(*key)
         if isinstance(partition, ErrorCode):
-            raise ShareError(partition, f"The partition is not here: {partition.name}.")
+            raise ShareError(partition)
         if not partition.is_leader:
             raise ShareError(ErrorCode.NOT_LEADER_OR_FOLLOWER, _GONE)
         led = self._led[share_key] = LedPartition(share_key, partition, self._around)
