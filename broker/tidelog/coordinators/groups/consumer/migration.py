@@ -35,6 +35,7 @@ from tidelog_protocol.errors import ErrorCode, ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog.coordinators.groups.consumer.views import ConsumerLimits, Topics
     from tidelog.coordinators.groups.member import JoinRequest, Now
     from tidelog.coordinators.groups.member_records import Record
@@ -126,46 +127,49 @@ def _refusal(classic: Group, limits: ConsumerLimits, policy: str) -> str | None:
 
 
 def _consumer_members(classic: Group, topics: Topics) -> list[ConsumerMember]:
-    """Return the members with what they have; none has what another one has."""
-    taken: set[tuple[bytes, int]] = set()
-    assigned_first = sorted(classic.members.values(), key=lambda each: not each.assignment)
-    return [_consumer_member(classic, each, topics, taken) for each in assigned_first]
+    """Return the members with all that they may have; none has what another one has.
 
-
-def _consumer_member(
-    classic: Group, member: Member, topics: Topics, taken: set[tuple[bytes, int]]
-) -> ConsumerMember:
-    assignment = assignment_of(member.assignment)
-    if assignment.user_data:
-        raise _CustomAssignorError
+    A cooperative member has what it said when it joined until it fetches its assignment, which a
+    rebalance may prevent. (Kafka takes it as having its assignment alone.)
+    """
     # All protocols of a member have the same subscription. (Before the first generation of a group,
     # which has chosen none, Kafka answers UNKNOWN_SERVER_ERROR.)
-    said = subscription_of(member.protocols[0][1])
-    epoch = classic.generation
-    # A rebalance that ended early has taken the assignment from the group. A cooperative member may
-    # still have what it said when it joined. (Kafka takes it as having nothing.)
-    listed = assignment.assigned_partitions if member.assignment else said.owned_partitions
-    assigned: dict[bytes, dict[int, int]] = {}
-    for topic, numbers in ids_of(listed, topics).items():
-        for partition in sorted(numbers):
-            if (topic, partition) not in taken:
-                taken.add((topic, partition))
-                assigned.setdefault(topic, {})[partition] = epoch
-    return ConsumerMember(
-        member.member_id,
-        Subscription(
-            instance_id=member.group_instance_id,
-            rack_id=said.rack_id or None,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            topic_names=frozenset(said.topics),
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
-            classic=classic_metadata(member.session_timeout_ms, member.protocols),
-        ),
-        epoch=epoch,
-        previous_epoch=epoch,
-        assigned=assigned,
-    )
+    members = [(each, subscription_of(each.protocols[0][1])) for each in classic.members.values()]
+    assignments = [assignment_of(each.assignment) for each, _ in members]
+    if any(each.user_data for each in assignments):
+        raise _CustomAssignorError
+    owners: dict[tuple[bytes, int], str] = {}
+    for (each, _), assignment in zip(members, assignments, strict=True):
+        _own(owners, each.member_id, ids_of(assignment.assigned_partitions, topics))
+    for each, said in members:
+        _own(owners, each.member_id, ids_of(said.owned_partitions, topics))
+    assigned: dict[str, dict[bytes, dict[int, int]]] = {each.member_id: {} for each, _ in members}
+    for (topic, partition), member_id in sorted(owners.items()):
+        assigned[member_id].setdefault(topic, {})[partition] = classic.generation
+    return [
+        ConsumerMember(
+            each.member_id,
+            Subscription(
+                instance_id=each.group_instance_id,
+                rack_id=said.rack_id or None,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                topic_names=frozenset(said.topics),
+                rebalance_timeout_ms=each.rebalance_timeout_ms,
+                classic=classic_metadata(each.session_timeout_ms, each.protocols),
+            ),
+            epoch=classic.generation,
+            previous_epoch=classic.generation,
+            assigned=assigned[each.member_id],
+        )
+        for each, said in members
+    ]
+
+
+def _own(owners: dict[tuple[bytes, int], str], member_id: str, partitions: Partitions) -> None:
+    for topic, numbers in partitions.items():
+        for partition in numbers:
+            owners.setdefault((topic, partition), member_id)
 
 
 # ---- consumer to classic -------------------------------------------------------------------------
