@@ -16,6 +16,7 @@ from compat.conformance import (  # noqa: F401 - importing registers the cases
     cases_group_offsets,
     cases_groups,
     cases_lone,
+    cases_migration,
     cases_offsets,
     cases_produce,
     cases_transactions,
