@@ -225,7 +225,8 @@ class ShareGroup:
     def replay(self, record: Record) -> None:
         """Apply a record of this group that has been appended or loaded."""
         key, value = record
-        self._is_unassigned = None
+        if not isinstance(key, ShareGroupCurrentMemberAssignmentKey):
+            self._is_unassigned = None  # of targets, subscriptions and partitions alone
         if isinstance(key, ShareGroupMetadataKey):
             if value is not None:  # a tombstone removes the group, which its shard does
                 self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
