@@ -196,6 +196,16 @@ def test_a_full_group() -> None:
     assert refused(join(broker, "n"))[0] == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
+def test_sessions_end_by_order() -> None:
+    broker = new_broker()
+    reader(broker)
+    join(broker, "n")
+    assert broker.coordinator.end_sessions("g", "n") == 1
+    assert group_of(broker).members.keys() == {"m"}
+    assert broker.coordinator.end_sessions("g") == 1
+    assert group_of(broker).is_empty
+
+
 def test_description() -> None:
     broker = new_broker()
     reader(broker)

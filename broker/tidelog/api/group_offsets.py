@@ -144,8 +144,6 @@ class GroupOffsetsApi:
                 )
 
         def respond(error: ErrorCode) -> OffsetCommitResponse:
-            if error is ErrorCode.GROUP_ID_NOT_FOUND and version < 9:
-                error = ErrorCode.ILLEGAL_GENERATION
             for topic, index, is_too_large in outcomes:
                 is_refused = is_too_large and error is ErrorCode.NONE
                 answer.add(

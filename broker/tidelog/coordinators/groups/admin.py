@@ -32,6 +32,7 @@ __all__ = ["Committer", "FetchedOffsets", "GroupAdmin"]
 logger = logging.getLogger(__name__)
 
 
+_NOT_FOUND_VERSION = 9  # of OffsetCommit
 NO_MEMBER = (None, -1)  # of a fetch outside of groups, or of a classic member
 
 _NONE: Offsets = {}
@@ -72,7 +73,8 @@ class GroupAdmin:
     ) -> ErrorCode:
         """Commit offsets; return when they are committed.
 
-        GROUP_ID_NOT_FOUND for an unknown group with a generation: before v9 clients do not know it.
+        For an unknown group with a generation: GROUP_ID_NOT_FOUND, or ILLEGAL_GENERATION before v9,
+        whose clients do not know the other.
         """
         from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - late
 
@@ -86,8 +88,11 @@ class GroupAdmin:
             error = group.validate_commit(*committer[:3], now)
         elif group is not None:
             error = _fencing(group, committer, changes)
-        else:  # anyone may commit outside of groups, which creates a simple group
-            error = ErrorCode.GROUP_ID_NOT_FOUND if committer.generation >= 0 else ErrorCode.NONE
+        elif committer.generation < 0:  # anyone may commit outside of groups: a simple group
+            error = ErrorCode.NONE
+        else:
+            is_old = committer.version is not None and committer.version < _NOT_FOUND_VERSION
+            error = ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
         if error is not ErrorCode.NONE:
             return error
         return await coordinator.write_offsets(shard, changes)
