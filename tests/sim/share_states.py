@@ -19,6 +19,7 @@ from tidelog import assembly
 from tidelog.coordinators.share.values import (
     Initialization,
     Reading,
+    SharePartition,
     StateBatch,
     Writing,
 )
@@ -148,6 +149,20 @@ class _Play:
             require(state.error is ErrorCode.NONE, f"the state cannot be read: {state}")
             truth.check(state)
         require(self.loop.time() < end_s, "the states are read too late")
+        for name in filter(self.is_up, self.stage.ids):
+            await in_lane(self.stage.machines[name].lane, self._check_log(name))
+
+    async def _check_log(self, name: str) -> None:
+        """A coordinator's log, pruned as it is, has what its memory has."""
+        server: Any = self.stage.machines[name].server
+        coordinator = server.parts.share_states.coordinator
+        for shard in coordinator.led.active():
+            loaded = coordinator.new_shard(shard.index, shard.leader_epoch)
+            for chunk in coordinator.topic.load(shard.index):
+                coordinator.replay(loaded, chunk)
+            for truth in self.truths:
+                key = SharePartition("g", self.topic_id, truth.partition)
+                require(loaded.state(key) == shard.state(key), f"{key}: the log lacks something")
 
     # -- leaders ---------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@pytest.mark.parametrize("seed", [0, 5])
+@pytest.mark.parametrize("seed", range(2))
 def test_acknowledged_states_stay(seed: int) -> None:
     written, fenced = run_share_states(seed)
     assert written > 100
@@ -39,10 +39,10 @@ class Planted:
 
 
 PLANTED = {
-    "answers do not wait for the commit": Planted(ShareCoordinator, "_settled", _at_once, 5),
+    "answers do not wait for the commit": Planted(ShareCoordinator, "_settled", _at_once, 3),
     "a new leader fences none": Planted(shard, "_fenced", lambda *_: None, 0),
-    "the log is pruned to its end": Planted(
-        shard.ShareShard, "redundant_offset", property(lambda self: self.end_offset), 0
+    "the log is pruned to the last snapshot of any state": Planted(
+        shard.ShareShard, "redundant_offset", property(lambda self: self._snapshot_offset), 0
     ),
 }
 
