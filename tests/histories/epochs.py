@@ -124,6 +124,7 @@ class _Stay:
         self._since: dict[Place, float] = {}  # what it has
         self._told: frozenset[Place] = frozenset()  # what it may have
         self._kept: frozenset[Place] | None = None  # all that is not in doubt; None: nothing is
+        self._joined_at = math.inf  # of a classic member that has not synced since, and has things
         self._epoch = 0  # as it was answered
         self._away: tuple[dict[Place, float], float] = ({}, -math.inf)  # kept for its instance
         self._lost = 0  # heartbeats without an answer
@@ -164,6 +165,10 @@ class _Stay:
             self._rebalance_s = beat.rebalance_s
         if beat.epoch == AWAY and beat.outcome is Outcome.OK and self._lost == 0:
             self._leave_for_a_while(at)
+        elif beat.is_classic and beat.epoch == 0 and beat.owned:
+            self._give_up(self._since.keys() - beat.owned, at)
+            is_lost = beat.outcome is Outcome.UNKNOWN
+            self._joined_at = min(self._joined_at, at if is_lost else beat.span.completed)
         elif beat.epoch <= 0:
             self._give_up(set(self._since), at)
             self._session_end = -math.inf
@@ -214,6 +219,9 @@ class _Stay:
         self._epoch = beat.answered_epoch
         if beat.assigned is not None:
             self._told = beat.assigned
+            if beat.is_classic:
+                self._give_up(self._since.keys() - beat.assigned, at)
+                self._joined_at = math.inf
         if beat.term is None or (beat.is_classic and beat.epoch == 0):
             return
         self._session_end = max(self._session_end, at + self._session_s)
@@ -228,7 +236,7 @@ class _Stay:
             self._revoked_by = math.inf
 
     def _give_up(self, places: set[Place], at: float) -> None:
-        end = min(at, self.certain_until)
+        end = min(at, self.certain_until, self._joined_at)
         for place in sorted(places):
             start = self._since.pop(place)
             self._tenures.append(Tenure(place, self.owner, start, end))

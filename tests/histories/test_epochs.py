@@ -224,6 +224,23 @@ def test_a_classic_member_that_joins_has_nothing() -> None:
     assert kinds([*CLASSIC, classic("m", 3, (0, 2)), *other_at(4)]) == []
 
 
+@pytest.mark.parametrize(
+    ("at", "place", "found"),
+    [
+        (3.05, "q", ["two owners at a time"]),
+        (3.5, "q", []),
+        (3.5, "p", ["two owners at a time"]),
+    ],
+)
+def test_a_cooperative_member_keeps_what_it_is_assigned_again(
+    at: float, place: str, found: list[str]
+) -> None:
+    joins = beat("m", 3, (0, 2), "pq", is_classic=True)
+    syncs = classic("m", 4, (2, 2), "p")
+    other = [classic("n", at - 0.4, (0, 2)), classic("n", at - 0.1, (2, 2), place)]
+    assert kinds([*CLASSIC, joins, syncs, *other]) == found
+
+
 def test_generations_may_begin_again() -> None:
     """An empty group that changes its protocol is a new one."""
     assert (

@@ -1,7 +1,7 @@
 """The heartbeats of members of KIP-848 groups, from the wire to `histories.calls`.
 
-The calls of classic members of such a group are heartbeats too: JoinGroup has nothing, SyncGroup
-gets something, LeaveGroup leaves.
+The calls of classic members of such a group are heartbeats too: JoinGroup says what it has (an
+eager one nothing), SyncGroup gets something, LeaveGroup leaves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from histories.calls import Beat, Outcome
 from tidelog_protocol.compiler import codec
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from tidelog_protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
 from tidelog_protocol.messages.groups import (
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -85,7 +88,8 @@ def classic_beat_of(asked: Asked, place_of: Callable[[str, int], Place | None]) 
     else:
         beat.member_id = message.member_id  # type: ignore[attr-defined]
     if isinstance(message, JoinGroupRequest):
-        beat.owned, beat.rebalance_s = frozenset(), message.rebalance_timeout_ms / 1000
+        beat.owned = _placed(owned_topics(message.protocols[0].metadata), place_of)
+        beat.rebalance_s = message.rebalance_timeout_ms / 1000
         if answer is not None and answer.error_code == ErrorCode.NONE:
             beat.member_id, beat.answered_epoch = answer.member_id, answer.generation_id
     elif not isinstance(message, LeaveGroupRequest):
@@ -98,13 +102,23 @@ def classic_beat_of(asked: Asked, place_of: Callable[[str, int], Place | None]) 
         elif error is ErrorCode.NONE:
             beat.outcome = Outcome.OK
             if isinstance(message, SyncGroupRequest):
-                found = (
-                    place_of(name, index)
-                    for name, indexes in assigned_topics(answer.assignment)
-                    for index in indexes
-                )
-                beat.assigned = frozenset(place for place in found if place is not None)
+                beat.assigned = _placed(assigned_topics(answer.assignment), place_of)
     return beat if beat.member_id else None
+
+
+def _placed(
+    topics: Iterable[tuple[str, list[int]]], place_of: Callable[[str, int], Place | None]
+) -> frozenset[Place]:
+    found = (place_of(name, index) for name, indexes in topics for index in indexes)
+    return frozenset(place for place in found if place is not None)
+
+
+def owned_topics(subscription: bytes) -> Iterator[tuple[str, list[int]]]:
+    """The topics of which a classic member says that it has partitions, with these."""
+    version = int.from_bytes(subscription[:2], "big")
+    decoded = codec(ConsumerProtocolSubscription, version).decode(subscription, 2)
+    for each in decoded.owned_partitions:
+        yield each.topic, each.partitions
 
 
 def assigned_topics(assignment: bytes) -> Iterator[tuple[str, list[int]]]:

@@ -10,7 +10,7 @@ import pytest
 from sim.consumer_groups import KINDS, draw_plan, run_consumer_groups
 
 
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", [2, 3, 8, 12])  # in the last two members change their protocol
 def test_all_promises_hold(seed: int) -> None:
     counts = run_consumer_groups(seed)
     assert counts["heartbeats of KIP-848"] > 0

@@ -1,6 +1,7 @@
 """A member of a group by the classic protocol, which may become a group of KIP-848 and back.
 
-It is eager: it gives everything up before it joins. Where it leads it divides the partitions.
+An eager one gives everything up before it joins. A cooperative one (KIP-429) says what it has,
+gives up what it is not assigned, and joins again then. Where it leads it divides the partitions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sim.cluster.client import PAUSE_S
 from sim.cluster.groups import NOT_NOW
 from sim.cluster.member_process import BEAT_S, COMMIT, MemberProcess
 from sim.history import Violation
-from sim.observed_beats import assigned_topics
+from sim.observed_beats import assigned_topics, owned_topics
 from sim.wire import Lost
 from tidelog_protocol.compiler import codec
 from tidelog_protocol.errors import ErrorCode
@@ -35,6 +36,7 @@ AGAIN = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS
 VERSION = 1  # of the bytes of Kafka's ConsumerProtocol
 _INT16 = Struct(">h")
 _Assigned = ConsumerProtocolAssignment.TopicPartition
+_Owned = ConsumerProtocolSubscription.TopicPartition
 
 
 class ClassicMember(MemberProcess):
@@ -59,9 +61,10 @@ class ClassicMember(MemberProcess):
         self.client.close()
 
     async def _join(self) -> None:
-        self.held = self.target = frozenset()
+        if not self.habits.is_cooperative:
+            self.held = self.target = frozenset()
         subscription = ConsumerProtocolSubscription(
-            topics=list(self.subscription.names), user_data=None, owned_partitions=[]
+            topics=list(self.subscription.names), user_data=None, owned_partitions=self._owned()
         )
         metadata = _INT16.pack(VERSION) + codec(type(subscription), VERSION).encode(subscription)
         response = await self.client.ask(
@@ -72,7 +75,9 @@ class ClassicMember(MemberProcess):
                 member_id=self.member_id,
                 protocol_type="consumer",
                 protocols=[
-                    JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)
+                    JoinGroupRequest.JoinGroupRequestProtocol(
+                        name=self._protocol, metadata=metadata
+                    )
                 ],
             ),
             7,
@@ -87,14 +92,35 @@ class ClassicMember(MemberProcess):
             leads = response.leader == self.member_id
             await self._sync(self._divided(response.members) if leads else [])
 
+    @property
+    def _protocol(self) -> str:
+        return "cooperative-sticky" if self.habits.is_cooperative else "range"
+
+    def _owned(self) -> list[Any]:
+        names = {
+            topic.topic_id.hex(): name for name, topic in self.world.machines.image().topics.items()
+        }
+        return [
+            _Owned(topic=names[topic_id], partitions=[index])
+            for topic_id, index in sorted(self.held)
+            if topic_id in names
+        ]
+
     def _divided(self, members: Iterable[Any]) -> list[Any]:
-        """What it assigns to each as the leader."""
+        """What it assigns to each as the leader; to none what another one has yet."""
         names = sorted(member.member_id for member in members)
+        owners: dict[tuple[str, int], list[str]] = {}
+        for member in members:
+            for topic, indexes in owned_topics(member.metadata):
+                for index in indexes:
+                    owners.setdefault((topic, index), []).append(member.member_id)
         self._counts = self._counted()
         shares: dict[str, dict[str, list[int]]] = {name: {} for name in names}
         places = [(topic, index) for topic, count in self._counts for index in range(count)]
         for number, (topic, index) in enumerate(places):
-            shares[names[number % len(names)]].setdefault(topic, []).append(index)
+            name = names[number % len(names)]
+            if owners.get((topic, index), [name]) == [name]:
+                shares[name].setdefault(topic, []).append(index)
         return [
             SyncGroupRequest.SyncGroupRequestAssignment(
                 member_id=name,
@@ -135,12 +161,13 @@ class ClassicMember(MemberProcess):
             await self._trouble(error, "SyncGroup")
             return
         topics = self.world.machines.image().topics
+        before = self.held
         self.held = self.target = frozenset(
             (topics[name].topic_id.hex(), index)
             for name, indexes in assigned_topics(response.assignment)
             for index in indexes
         )
-        self._is_in = True
+        self._is_in = before <= self.held
         self.world.history.count("classic members in a mixed group")
 
     async def _beat(self) -> None:
@@ -164,8 +191,11 @@ class ClassicMember(MemberProcess):
             await asyncio.sleep(PAUSE_S)
         elif error in AGAIN:
             self._is_in = False
+            if error is ErrorCode.ILLEGAL_GENERATION:
+                self.held = self.target = frozenset()
         elif error is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id, self.generation, self._is_in = "", -1, False
+            self.held = self.target = frozenset()
             self.world.history.count("classic members put out of a mixed group")
         else:
             raise Violation(f"{what} of {self.name} was answered {error.name}")

@@ -31,11 +31,13 @@ class Subscription(NamedTuple):
 
 
 class Habits(NamedTuple):
-    """What members do, beside beating. The first subscription is by name, if they are mixed."""
+    """What members do, beside beating. Classic ones are eager or cooperative (KIP-429). Where there
+    are such, the first subscription is by name."""
 
     subscriptions: tuple[Subscription, ...]
     rebalance_ms: int
     session_ms: int
+    is_cooperative: bool = False
 
 
 class MemberProcess(GroupClient, ABC):

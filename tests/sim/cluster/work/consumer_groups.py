@@ -85,7 +85,10 @@ class ConsumerGroups(Part):
         observer.term_of = self._term
         self.topics.append(await self.create_topic(TOPIC, self.rng.randint(2, 6)))
         self._habits = Habits(
-            self._subscriptions(), self.rng.choice(REBALANCES_MS), self.session_ms
+            self._subscriptions(),
+            self.rng.choice(REBALANCES_MS),
+            self.session_ms,
+            random.Random(f"{self.world.seed}:cooperation").random() < 0.5,
         )
         self.world.clients += [f"beating-{number}" for number in range(len(self._has_instance))]
 
