@@ -192,8 +192,12 @@ def subscriptions_are_not_loaded(patch: Patch) -> None:
 
 def upgrades_forget_who_has_what(patch: Patch) -> None:
     """The members of a classic group have nothing when it becomes a consumer group."""
-    original = migration._consumer_member
-    patch(migration, "_consumer_member", lambda *args: original(*args)._replace(assigned={}))
+    original = migration._consumer_members
+
+    def consumer_members(*args: Any) -> list[Any]:
+        return [member._replace(assigned={}) for member in original(*args)]
+
+    patch(migration, "_consumer_members", consumer_members)
 
 
 def downgrades_lose_a_member(patch: Patch) -> None:
