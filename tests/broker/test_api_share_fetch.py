@@ -461,6 +461,15 @@ class TestSessions:
         tell(story, sessions_max=1)
 
 
+def test_without_the_feature_both_apis_are_refused(tell: Tell) -> None:
+    async def story(shares: SharePath, foo: bytes) -> None:
+        shares.path.apply(features={})
+        for response in (await shares.fetched((foo, 0)), await shares.acknowledged(epoch=1)):
+            assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    tell(story)
+
+
 class TestLeaders:
     def test_another_leader_is_named(self, tell: Tell) -> None:
         async def story(shares: SharePath, foo: bytes) -> None:

@@ -10,6 +10,7 @@ from support.data_path import batch
 from support.share_path import acquired
 from support.wire_client import WireClient
 from tidelog import assembly
+from tidelog.cluster.metadata import features
 from tidelog.coordinators.share.values import Initialization, Outcome
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.messages.share_consumers import (
@@ -73,6 +74,7 @@ def test_records_are_shared_and_the_state_outlives_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assembly, "SHARE_GROUPS_OFFERED", True)
+    monkeypatch.setattr(features, "SHARE_VERSION", 1)
 
     async def test() -> None:
         async with tidelog.Cluster(SETTINGS, data_dir=tmp_path) as cluster:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.handler_calls import RecordingPeer
 from tidelog.api.share_fetch import ShareFetchApi
+from tidelog.cluster.metadata.features import SHARE_FEATURE
 from tidelog.coordinators.share.batches import merge
 from tidelog.coordinators.share.values import Outcome, StateOutcome
 from tidelog.network.dispatch import Deferred, RequestContext
@@ -89,6 +90,7 @@ class SharePath:
         self, path: DataPath, settings: ShareSettings | None = None, **options: Any
     ) -> None:
         self.path = path
+        path.apply(features={SHARE_FEATURE: 1})
         self.settings = settings or ShareSettings(offset_reset="earliest")
         self.state = StateInHand()
         self.partitions = SharePartitions(

@@ -6,7 +6,8 @@ handled first, each partition for itself: all of them count, or none. Then the s
 are read where the group goes on, beginning with another one in each epoch. With fewer than
 `min_bytes` the request is parked like a Fetch, and may be answered early when another request waits
 on the connection. Whether a member belongs to the group is not checked here, as in Kafka. A session
-ends with its connection.
+ends with its connection. While the cluster's `share.version` is 0, both APIs are refused with
+UNSUPPORTED_VERSION.
 
 An unknown topic gets UNKNOWN_TOPIC_ID. Kafka 4.3.1 fails such a request with UNKNOWN_SERVER_ERROR.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tidelog.cluster.metadata.features import SHARE_FEATURE
 from tidelog.replication.fetch_sessions import next_epoch
 from tidelog.replication.purgatory import DelayedOperation
 from tidelog.shares.fetch_work import FetchWish, PartitionAnswer, ShareFetchWork
@@ -77,6 +79,13 @@ class ShareFetchApi:
             ApiKey.SHARE_ACKNOWLEDGE: self.share_acknowledge,
         }
 
+    def _check(self, request: Any) -> None:
+        """Refuse requests while the cluster has no share groups, and those with wrong ids."""
+        image = self.shares.replicas.image
+        if image is None or image.features.get(SHARE_FEATURE, 0) < 1:
+            raise ShareError(ErrorCode.UNSUPPORTED_VERSION)
+        _check_ids(request)
+
     # ---- ShareFetch ---------------------------------------------------------------------------
 
     def share_fetch(
@@ -84,7 +93,7 @@ class ShareFetchApi:
     ) -> ShareFetchResponse | Deferred:
         """Acknowledge, read and acquire, then answer or park."""
         try:
-            _check_ids(request)
+            self._check(request)
             _check_fetch(request)
             session = self._session(context, request)
         except ShareError as error:
@@ -150,7 +159,7 @@ class ShareFetchApi:
     ) -> ShareAcknowledgeResponse | Deferred:
         """Acknowledge records; the answer comes when that is stored."""
         try:
-            _check_ids(request)
+            self._check(request)
             if request.share_session_epoch == INITIAL_EPOCH:
                 raise ShareError(
                     ErrorCode.INVALID_SHARE_SESSION_EPOCH, "The share session epoch is invalid."
