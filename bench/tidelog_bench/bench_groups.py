@@ -1,0 +1,365 @@
+"""How soon a large group is stable, and what its heartbeats cost: `python -m
+tidelog_bench.bench_groups`.
+
+100 members share 1,000 partitions, with the classic protocol and with that of KIP-848, against
+tidelog and Apache Kafka. Members have a connection each, join at once and beat without pauses until
+all have their partitions, so that the figure is the broker's part: heartbeat intervals are left
+out, and assignments do not wait for each other (`consumer.assignment.interval.ms` 0). Then 1,000
+members of KIP-848 beat every 5 s, and the broker's CPU is counted. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import struct
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.embedded.simple_client import SimpleClient, create_topic
+from tidelog_bench.peers.apache_kafka import ApacheKafka
+from tidelog_bench.peers.tidelog import Tidelog
+from tidelog_protocol.apis import API
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.frames import RequestHeader, request_frame
+from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
+from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from tidelog_protocol.messages.groups import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
+    from tidelog_bench.peers.peer import Peer
+    from tidelog_protocol.schema import Message
+
+__all__ = ["PEERS", "Size", "measure"]
+
+PEERS: dict[str, Callable[[Path], Peer]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
+SETTLED_INTERVALS = 4  # to revoke, to be given, and to say so
+PAUSE_S = 0.005  # a turn for the other members
+WAIT_S_MAX = 120.0
+SESSION_MS = 45_000
+GROUP_RESOURCE, SET = 32, 0
+JOIN_VERSION, SYNC_VERSION, BEAT_VERSION, CONSUMER_VERSION = 3, 3, 3, 1
+# A subscription of the consumer protocol, version 0, to the topic "grouped".
+TOPIC = "grouped"
+METADATA = b"\0\0\0\0\0\1\0\7" + TOPIC.encode() + b"\xff\xff\xff\xff"
+NOT_YET = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+
+
+class Size(NamedTuple):
+    """How much is measured."""
+
+    members: int = 100
+    partitions: int = 1000
+    beating: int = 1000
+    connections: int = 100  # of those that beat
+    interval_s: float = 5.0
+    seconds: float = 10.0
+
+
+class Connection:
+    """One member's connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, bootstrap: str) -> Connection:
+        """Connect to `host:port`."""
+        host, _, port = bootstrap.rpartition(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
+    async def ask(self, request: Message, version: int) -> Any:
+        """Send a request and return its answer."""
+        assert request.API_KEY is not None
+        api = API[request.API_KEY]
+        async with self._turn:
+            header = RequestHeader(api.key, version, 1, "bench")
+            self._writer.writelines(request_frame(api, header, request))
+            (size,) = struct.unpack(">i", await self._reader.readexactly(4))
+            frame = await self._reader.readexactly(size)
+        offset = 4 + (api.response_header_version(version) >= 1)
+        return api.response_codec(version).decode(frame, offset)
+
+    def close(self) -> None:
+        """Close it."""
+        self._writer.close()
+
+
+class Group:
+    """A group while its members come: when the last has joined, and when all is shared."""
+
+    def __init__(self, name: str, size: Size) -> None:
+        self.name = name
+        self.size = size
+        self.joined_at = 0.0
+        self.stable_at = 0.0
+        self._waiting = size.members
+        self._held: dict[int, tuple[int, frozenset[int]]] = {}  # epoch and partitions of a member
+
+    def joined(self) -> None:
+        """Note that one more member has joined."""
+        self._waiting -= 1
+        if not self._waiting:
+            self.joined_at = time.perf_counter()
+
+    def holds(self, member: int, epoch: int, partitions: frozenset[int]) -> None:
+        """Note what a member has; all is shared when each has its part of one epoch."""
+        self._held[member] = epoch, partitions
+        if self._waiting or self.stable_at:
+            return
+        share = self.size.partitions // self.size.members
+        epochs = {one for one, _ in self._held.values()}
+        if len(epochs) == 1 and all(len(each) == share for _, each in self._held.values()):
+            numbers = {number for _, each in self._held.values() for number in each}
+            if len(numbers) == self.size.partitions:
+                self.stable_at = time.perf_counter()
+
+
+async def consume(group: Group, number: int, connection: Connection) -> None:
+    """Be a member of KIP-848 until the group is stable: revoke and take what it is told."""
+    epoch, owned, topic_id = 0, frozenset[int](), bytes(16)
+    partitions = ConsumerGroupHeartbeatRequest.TopicPartitions
+    member_id = f"member-{number}"
+    while not group.stable_at:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group.name,
+            member_id=member_id,
+            member_epoch=epoch,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[TOPIC],
+            topic_partitions=[partitions(topic_id=topic_id, partitions=sorted(owned))]
+            if owned
+            else [],
+        )
+        answer = await connection.ask(request, CONSUMER_VERSION)
+        _check(answer)
+        if not epoch:
+            group.joined()
+        epoch = answer.member_epoch
+        if answer.assignment is not None:
+            owned = frozenset()
+            for each in answer.assignment.topic_partitions:
+                topic_id, owned = each.topic_id, frozenset(each.partitions)
+        group.holds(number, epoch, owned)
+        await asyncio.sleep(PAUSE_S)
+
+
+async def consume_classic(group: Group, number: int, connection: Connection) -> None:
+    """Be a classic member until the group is stable; the leader assigns."""
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=METADATA)
+    member_id, has_joined = "", False
+    while not group.stable_at:
+        joined = await connection.ask(
+            JoinGroupRequest(
+                group_id=group.name,
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=60_000,
+                member_id=member_id,
+                protocol_type="consumer",
+                protocols=[protocol],
+            ),
+            JOIN_VERSION,
+        )
+        _check(joined)
+        member_id = joined.member_id
+        if not has_joined:
+            has_joined = True
+            group.joined()
+        synced = await connection.ask(
+            SyncGroupRequest(
+                group_id=group.name,
+                generation_id=joined.generation_id,
+                member_id=member_id,
+                assignments=_divided(group.size, joined),
+            ),
+            SYNC_VERSION,
+        )
+        if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            continue
+        _check(synced)
+        data = bytes(synced.assignment)
+        mine = frozenset(struct.unpack(f">{len(data) // 4}i", data))
+        group.holds(number, joined.generation_id, mine)
+        beat = HeartbeatRequest(
+            group_id=group.name, generation_id=joined.generation_id, member_id=member_id
+        )
+        while not group.stable_at:
+            answer = await connection.ask(beat, BEAT_VERSION)
+            if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+                break
+            _check(answer)
+            await asyncio.sleep(PAUSE_S)
+
+
+def _divided(size: Size, joined: Any) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
+    """Assign as the leader; other members have an empty list of members."""
+    names = [each.member_id for each in joined.members]
+    return [
+        SyncGroupRequest.SyncGroupRequestAssignment(
+            member_id=name,
+            assignment=struct.pack(f">{len(mine)}i", *mine),
+        )
+        for n, name in enumerate(names)
+        for mine in [range(n, size.partitions, len(names))]
+    ]
+
+
+def _check(answer: Any) -> None:
+    if answer.error_code:
+        raise RuntimeError(f"{type(answer).__name__}: {ErrorCode(answer.error_code).name}")
+
+
+async def stable_after(
+    bootstrap: str,
+    group: Group,
+    member: Callable[[Group, int, Connection], Coroutine[Any, Any, None]],
+) -> float:
+    """Have all members come; return the milliseconds from the last join to a stable group."""
+    opened = [await Connection.open(bootstrap) for _ in range(group.size.members)]
+    try:
+        async with asyncio.timeout(WAIT_S_MAX), asyncio.TaskGroup() as tasks:
+            for number, connection in enumerate(opened):
+                tasks.create_task(member(group, number, connection))
+    finally:
+        for connection in opened:
+            connection.close()
+    return (group.stable_at - group.joined_at) * 1000
+
+
+class Beating:
+    """Members that follow their assignment and beat at intervals, over few connections."""
+
+    def __init__(self, group: str, size: Size, opened: Sequence[Connection]) -> None:
+        self._group, self._size, self._opened = group, size, opened
+        self._epochs: dict[int, int] = {}
+        self._told: dict[int, list[Any]] = {}  # what members got, and say once that they have
+
+    async def beat(self, number: int) -> None:
+        """Send one heartbeat of a member; the first one joins."""
+        epoch = self._epochs.get(number, 0)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group, member_id=f"m-{number}", member_epoch=epoch
+        )
+        if not epoch:
+            request.rebalance_timeout_ms = 60_000
+            request.subscribed_topic_names, request.topic_partitions = [TOPIC], []
+        elif number in self._told:
+            request.topic_partitions = self._told.pop(number)
+        answer = await self._opened[number % len(self._opened)].ask(request, CONSUMER_VERSION)
+        _check(answer)
+        self._epochs[number] = answer.member_epoch
+        if answer.assignment is not None:
+            self._told[number] = [
+                ConsumerGroupHeartbeatRequest.TopicPartitions(
+                    topic_id=each.topic_id, partitions=each.partitions
+                )
+                for each in answer.assignment.topic_partitions
+            ]
+
+    async def spread(self, seconds: float) -> None:
+        """Have all members beat for so long, evenly spread over the interval."""
+        end = time.perf_counter() + seconds
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(self._size.beating):
+                tasks.create_task(self._every(number, end))
+
+    async def _every(self, number: int, end: float) -> None:
+        await asyncio.sleep(self._size.interval_s * number / self._size.beating)
+        while time.perf_counter() < end:
+            await self.beat(number)
+            await asyncio.sleep(self._size.interval_s)
+
+
+async def beat_cost(peer: Peer, group: str, size: Size) -> float:
+    """Return the share of a core, in percent, that heartbeats of a large group take."""
+    opened = [await Connection.open(peer.bootstrap) for _ in range(size.connections)]
+    try:
+        members = Beating(group, size, opened)
+        for number in range(size.beating):
+            await members.beat(number)
+        await members.spread(SETTLED_INTERVALS * size.interval_s)
+        before, began = peer.cpu_seconds(), time.perf_counter()
+        await members.spread(size.seconds)
+        return 100 * (peer.cpu_seconds() - before) / (time.perf_counter() - began)
+    finally:
+        for connection in opened:
+            connection.close()
+
+
+def measure(peer: Peer, size: Size) -> dict[str, float]:
+    """Measure one broker."""
+    create_topic(peer.bootstrap, TOPIC, size.partitions, {})
+    consumer, classic, large = (f"group-{time.monotonic_ns()}-{n}" for n in range(3))
+    with SimpleClient(peer.bootstrap) as client:
+        for name in (consumer, classic, large):
+            _await_coordinator(client, name)
+        at_once = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=GROUP_RESOURCE,
+            resource_name=consumer,
+            configs=[
+                IncrementalAlterConfigsRequest.AlterableConfig(
+                    name="consumer.assignment.interval.ms", config_operation=SET, value="0"
+                )
+            ],
+        )
+        client.ask(IncrementalAlterConfigsRequest(resources=[at_once]))
+
+    async def run() -> dict[str, float]:
+        to_stable: Callable[..., Awaitable[float]] = stable_after
+        return {
+            "KIP-848 ms": await to_stable(peer.bootstrap, Group(consumer, size), consume),
+            "classic ms": await to_stable(peer.bootstrap, Group(classic, size), consume_classic),
+            "heartbeats, % of a core": await beat_cost(peer, large, size),
+        }
+
+    return {name: round(value, 1) for name, value in asyncio.run(run()).items()}
+
+
+def _await_coordinator(client: SimpleClient, group: str) -> None:
+    end = time.monotonic() + WAIT_S_MAX
+    while time.monotonic() < end:
+        found = client.ask(FindCoordinatorRequest(key=group), version_max=3)
+        if found.error_code == ErrorCode.NONE:
+            asked = HeartbeatRequest(group_id=group, generation_id=1, member_id="nobody")
+            if client.ask(asked, version_max=BEAT_VERSION).error_code not in NOT_YET:
+                return
+        time.sleep(0.05)
+    raise TimeoutError(f"no coordinator of {group}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer", action="append", choices=[*PEERS], help="by default all")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    results: dict[str, list[dict[str, float]]] = {}
+    for _ in range(options.rounds):
+        for name in options.peer or PEERS:
+            with tempfile.TemporaryDirectory(prefix="tidelog-groups-") as folder:
+                peer = PEERS[name](Path(folder) / name)
+                try:
+                    peer.start()
+                    results.setdefault(name, []).append(measure(peer, Size()))
+                finally:
+                    peer.remove()
+    print(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
