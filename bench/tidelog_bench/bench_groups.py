@@ -131,7 +131,7 @@ class Group:
 
 
 async def consume(group: Group, number: int, connection: Connection) -> None:
-    """Be a member of KIP-848 until the group is stable: revoke and take what it is told."""
+    """Be a member of KIP-848 until the group is stable: revoke and take what the answers say."""
     epoch, owned, topic_id = 0, frozenset[int](), bytes(16)
     partitions = ConsumerGroupHeartbeatRequest.TopicPartitions
     member_id = f"member-{number}"
@@ -335,7 +335,7 @@ def _await_coordinator(client: SimpleClient, group: str) -> None:
     while time.monotonic() < end:
         found = client.ask(FindCoordinatorRequest(key=group), version_max=3)
         if found.error_code == ErrorCode.NONE:
-            asked = HeartbeatRequest(group_id=group, generation_id=1, member_id="nobody")
+            asked = HeartbeatRequest(group_id=group, generation_id=1, member_id="none")
             if client.ask(asked, version_max=BEAT_VERSION).error_code not in NOT_YET:
                 return
         time.sleep(0.05)
