@@ -124,6 +124,23 @@ class TestFetch:
 
         tell(story)
 
+    def test_the_second_request_begins_with_another_partition(self, tell: Tell) -> None:
+        async def story(shares: SharePath, foo: bytes) -> None:
+            for index in range(2):
+                shares.path.produce("foo", index, batch(9))
+            options = {"max_records": 4, "share_acquire_mode": 1}
+            responses = [
+                await shares.fetched((foo, 0), (foo, 1), **options),
+                await shares.fetched(**options),
+            ]
+            turns = [
+                [each.partition_index for each in data.responses[0].partitions if each.records]
+                for data in responses
+            ]
+            assert turns == [[0], [1]]
+
+        tell(story)
+
     def test_another_request_on_the_connection_hurries_it(self, tell: Tell) -> None:
         async def story(shares: SharePath, foo: bytes) -> None:
             await shares.fetched((foo, 0), max_wait_ms=0)

@@ -375,10 +375,9 @@ class _ShareFetch:
         nodes: dict[int, None] = {}
         left = dict(outcomes)
         for key, answer in answers.items():
-            is_due = session.must_answer(
+            if epoch == INITIAL_EPOCH or session.must_answer(
                 key, has_records=bool(answer.acquired), has_error=bool(answer.error)
-            )
-            if is_due or epoch == INITIAL_EPOCH:
+            ):
                 data = self._partition_data(key, answer, nodes)
                 _note_outcome(data, left.pop(key, None))
                 topics.setdefault(key[0], _Topic(topic_id=key[0])).partitions.append(data)
