@@ -55,6 +55,7 @@ __all__ = [
     "keys_of",
     "late_handlers",
     "log_dir_moves",
+    "quota_handlers",
     "share_partitions",
 ]
 
@@ -118,6 +119,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **late_handlers(of_groups, lambda: _group_handlers(parts)),
         **late_handlers(of_consumer_groups, lambda: _consumer_group_handlers(parts)),
         **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
+        **quota_handlers(metadata, parts.controller),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
         **(_share_handlers(parts) if SHARE_GROUPS_OFFERED else {}),
     }
@@ -152,6 +154,17 @@ def _share_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **late_handlers(keys_of("share_consumers"), of_consumers),
         **late_handlers(keys_of("share_groups", "share_group_offsets"), of_groups),
     }
+
+
+def quota_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey, Handler]:
+    """Return the handlers of client quotas."""
+
+    def of_quotas() -> dict[ApiKey, Handler]:
+        from tidelog.api.client_quotas import ClientQuotasApi
+
+        return ClientQuotasApi(metadata, controller).handlers()
+
+    return late_handlers(keys_of("quotas"), of_quotas)
 
 
 def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:

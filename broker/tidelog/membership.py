@@ -23,7 +23,7 @@ from tidelog.api.brokers import BrokersApi
 from tidelog.api.configs import ConfigsApi
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import joined, keys_of, late_handlers
+from tidelog.assembly import joined, keys_of, late_handlers, quota_handlers
 from tidelog.cluster.controller.controller import TICK_SECONDS
 from tidelog.cluster.forwarding import ControllerDoor, Forwarding
 from tidelog.cluster.lifecycle import BrokerLifecycle
@@ -221,7 +221,8 @@ class Membership:
             of_admins = _of_admins(config, controller, quorum)
         configs = ConfigsApi(metadata, controller, config)
         of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
-        handlers = {**of_admins, **of_brokers}
+        of_quotas = quota_handlers(metadata, controller)
+        handlers = {**of_admins, **of_brokers, **of_quotas}
         if not config.is_alone():
             handlers |= _of_voters(quorum)
         versions = VersionsApi(

@@ -59,6 +59,8 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
@@ -214,6 +216,8 @@ _APIS = (
     Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), 0, "cluster_admin"),
     Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), 0, "cluster_admin"),
     Api(ApiKey.OFFSET_DELETE, (0, 0), NEVER, "group_offsets"),
+    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), 1, "quotas"),
+    Api(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), 1, "quotas"),
     Api(ApiKey.VOTE, (0, 2), 0, "quorum"),
     Api(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), 1, "quorum"),
     Api(ApiKey.END_QUORUM_EPOCH, (0, 1), 1, "quorum"),

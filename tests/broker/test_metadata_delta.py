@@ -103,13 +103,14 @@ def applied_to(old: ClusterImage | None, delta: MetadataDelta, new: ClusterImage
     """What a listener has that keeps its own view and changes it by the delta alone."""
     topics: dict[bytes, TopicImage] = {}
     view: dict[str, Any] = {"topics": topics, "brokers": {}, "topic_configs": {}}
-    view |= {"broker_configs": {}, "group_configs": {}}
+    view |= {"broker_configs": {}, "group_configs": {}, "client_quotas": {}}
     if old is not None:
         topics |= {topic.topic_id: topic for topic in old.topics.values()}
         view["brokers"] |= old.brokers
         view["topic_configs"] |= old.topic_configs
         view["broker_configs"] |= old.broker_configs
         view["group_configs"] |= old.group_configs
+        view["client_quotas"] |= old.client_quotas
     for topic in delta.deleted_topics:
         del topics[topic.topic_id]
     for name, change in delta.topics.items():
@@ -128,6 +129,7 @@ def applied_to(old: ClusterImage | None, delta: MetadataDelta, new: ClusterImage
         ("topic_configs", delta.topic_configs),
         ("broker_configs", delta.broker_configs),
         ("group_configs", delta.group_configs),
+        ("client_quotas", delta.client_quotas),
     ):
         for name in names:
             settings = getattr(new, kind).get(name)
@@ -143,6 +145,7 @@ def view_of(image: ClusterImage) -> dict[str, Any]:
         "topic_configs": dict(image.topic_configs),
         "broker_configs": dict(image.broker_configs),
         "group_configs": dict(image.group_configs),
+        "client_quotas": dict(image.client_quotas),
     }
 
 

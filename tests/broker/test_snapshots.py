@@ -44,6 +44,7 @@ FIELDS = (
     "topic_configs",
     "broker_configs",
     "group_configs",
+    "client_quotas",
     "features",
     "next_producer_id",
 )
@@ -85,6 +86,10 @@ def image_of_all() -> ClusterImage:
         topic_configs={"t": {"retention.ms": "1", "cleanup.policy": "compact"}},
         broker_configs={"": {"a": "b"}, "1": {"c": "d"}},
         group_configs={"g é": {"consumer.session.timeout.ms": "50000"}},
+        client_quotas={
+            (("client-id", "c"), ("user", None)): {"producer_byte_rate": 1.0, "x": 0.5},
+            (("ip", "1.2.3.4"),): {"connection_creation_rate": 7.0},
+        },
         features={"metadata.version": 30, "x": 1},
         next_producer_id=3000,
         offset=41,

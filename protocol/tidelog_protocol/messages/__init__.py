@@ -16,6 +16,7 @@
     txn_admin            DescribeTransactions, ListTransactions, DescribeProducers
     admin                CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs
     configs              DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
+    quotas               DescribeClientQuotas, AlterClientQuotas
     cluster_admin        ElectLeaders, Alter- and ListPartitionReassignments, UnregisterBroker
     controller           AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds,
                          Envelope

@@ -20,6 +20,7 @@ MODULES = (
     "txns",
     "txn_admin",
     "cluster_admin",
+    "quotas",
     "quorum",
 )
 API_VERSIONS_KEY = 18

@@ -19,6 +19,7 @@ from compat.conformance import (  # noqa: F401 - importing registers the cases
     cases_migration,
     cases_offsets,
     cases_produce,
+    cases_quotas,
     cases_transactions,
     cases_txn_admin,
     cases_txn_data,

@@ -29,6 +29,7 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tidelog.cluster.controller.client_quotas import EntityResult
     from tidelog.cluster.controller.configs import Resource, ResourceResult
     from tidelog.cluster.controller.sessions import Sessions
     from tidelog.cluster.metadata.image import ClusterImage
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         BrokerRegistrationRequest,
         BrokerRegistrationResponse,
     )
+    from tidelog_protocol.messages.quotas import AlterClientQuotasRequest
     from tidelog_protocol.schema import Message
 
 _logger = logging.getLogger(__name__)
@@ -389,4 +391,12 @@ class Controller:
             from tidelog.cluster.controller.elections import elect_unclean
 
             await self._log.commit(elect_unclean(self._log.latest, self._config))
+        return decision.results
+
+    async def alter_client_quotas(self, request: AlterClientQuotasRequest) -> list[EntityResult]:
+        """AlterClientQuotas; StorageError if it cannot be written."""
+        from tidelog.cluster.controller.client_quotas import alter_client_quotas
+
+        decision = alter_client_quotas(self._log.latest, request)
+        await self._log.commit(() if request.validate_only else decision.records)
         return decision.results

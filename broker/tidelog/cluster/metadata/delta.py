@@ -43,12 +43,13 @@ class MetadataDelta:
 
     A topic that was deleted and created again is a deleted and a new one. `topic_configs` and
     `broker_configs` name the resources whose settings differ, also those that have none any more;
-    so does `group_configs`.
+    so do `group_configs` and `client_quotas`.
     """
 
     __slots__ = (
         "broker_configs",
         "brokers",
+        "client_quotas",
         "deleted_topics",
         "group_configs",
         "old",
@@ -64,6 +65,7 @@ class MetadataDelta:
         self.topic_configs = _changed(before.topic_configs, new.topic_configs)
         self.broker_configs = _changed(before.broker_configs, new.broker_configs)
         self.group_configs = _changed(before.group_configs, new.group_configs)
+        self.client_quotas = _changed(before.client_quotas, new.client_quotas)
         self.brokers = {
             node_id: BrokerDelta(before.brokers.get(node_id), new.brokers.get(node_id))
             for node_id in _changed(before.brokers, new.brokers)

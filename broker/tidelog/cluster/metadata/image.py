@@ -40,6 +40,14 @@ DEFAULT_BROKER_RESOURCE = ""  # the broker resource whose settings hold for ever
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+"""Types of the entities that quotas are for (KIP-124, KIP-612)."""
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Types and names of an entity with quotas, in the order of `quota_entity`; None: the default."""
+
+_ENTITY_ORDER = {CLIENT_ID: 0, USER: 1, IP: 2}
+
 
 EndpointImage = tuple[str, str, int, int]
 """One listener of a broker: name, host, port, Kafka's number of the security protocol."""
@@ -116,6 +124,7 @@ class ClusterImage(NamedTuple):
     `topic_names` has the names of `topics` by id. `topic_configs` and `broker_configs` hold only
     dynamic settings, as strings; `broker_configs` is keyed by the broker id as a string, with ""
     for the cluster-wide defaults. `group_configs` has the settings of groups, which need not exist.
+    `client_quotas` has the quotas of each entity by their keys.
     """
 
     cluster_id: str
@@ -126,6 +135,7 @@ class ClusterImage(NamedTuple):
     topic_configs: Mapping[str, Mapping[str, str]] = _NOTHING
     broker_configs: Mapping[str, Mapping[str, str]] = _NOTHING
     group_configs: Mapping[str, Mapping[str, str]] = _NOTHING
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = _NOTHING
     features: Mapping[str, int] = _NOTHING
     next_producer_id: int = 0
     offset: int = -1
@@ -182,6 +192,12 @@ class ClusterImage(NamedTuple):
         """Return whether a broker is alive and not shutting down: it may lead, and join an ISR."""
         broker = self.brokers.get(node_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
+
+def quota_entity(names: Mapping[str, str | None]) -> QuotaEntity:
+    """Return an entity as the key of its quotas; Kafka's hash maps have them in this order."""
+    kinds = sorted(names, key=lambda kind: _ENTITY_ORDER.get(kind, len(_ENTITY_ORDER)))
+    return tuple((kind, names[kind]) for kind in kinds)
 
 
 def is_of_the_brokers(name: str) -> bool:

@@ -19,6 +19,7 @@ from tidelog.cluster.metadata.image import (
     PartitionImage,
     TopicImage,
     is_internal_topic,
+    quota_entity,
 )
 from tidelog_protocol.messages import metadata_records as records
 
@@ -183,6 +184,18 @@ class ImageBuilder:
         else:
             configs.pop(record.resource_name, None)
 
+    def _client_quota(self, record: records.ClientQuotaRecord) -> None:
+        entity = quota_entity({each.entity_type: each.entity_name for each in record.entity})
+        quotas = dict(self._now("client_quotas").get(entity, ()))
+        if record.remove:
+            quotas.pop(record.key, None)
+        else:
+            quotas[record.key] = record.value
+        if quotas:
+            self._own("client_quotas")[entity] = quotas
+        else:
+            self._own("client_quotas").pop(entity, None)
+
     def _feature(self, record: records.FeatureLevelRecord) -> None:
         if record.feature_level:
             self._own("features")[record.name] = record.feature_level
@@ -298,6 +311,7 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
     records.PartitionChangeRecord: ImageBuilder._partition_change,
     records.ClearElrRecord: ImageBuilder._clear_eligible_leaders,
     records.ConfigRecord: ImageBuilder._config,
+    records.ClientQuotaRecord: ImageBuilder._client_quota,
     records.FeatureLevelRecord: ImageBuilder._feature,
     records.ProducerIdsRecord: ImageBuilder._producer_ids,
     records.RegisterBrokerRecord: ImageBuilder._register_broker,
@@ -316,7 +330,6 @@ _WITHOUT_IMAGE = frozenset(
         records.RegisterControllerRecord,
         records.UnregisterControllerRecord,
         records.ZkMigrationStateRecord,
-        records.ClientQuotaRecord,
         records.AccessControlEntryRecord,
         records.RemoveAccessControlEntryRecord,
         records.UserScramCredentialRecord,

@@ -141,10 +141,21 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
                 yield tables.ConfigRecord(
                     resource_type=kind, resource_name=resource, name=name, value=value
                 )
+    yield from _quota_records(image)
     if image.next_producer_id:
         yield tables.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
+
+
+def _quota_records(image: ClusterImage) -> Iterator[Message]:
+    for entity, quotas in image.client_quotas.items():
+        for key, value in quotas.items():
+            data = [
+                tables.ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name)
+                for kind, name in entity
+            ]
+            yield tables.ClientQuotaRecord(entity=data, key=key, value=value)
 
 
 def encode_snapshot(image: ClusterImage, timestamp_ms: int) -> tuple[SnapshotId, bytes]:
