@@ -79,9 +79,11 @@ class Promises:
         """Whether somebody who is in sync has no records below this offset."""
         image = self.machines.image()
         topic = None if image is None else image.topic_by_id(partition.topic.topic_id)
-        isr = () if topic is None else topic.partitions[partition.index].isr
+        # The newest image of the brokers that live may be older than a partition.
+        partitions = () if topic is None else topic.partitions
+        in_sync = {state.partition: state.isr for state in partitions}.get(partition.index, ())
         return any(
-            start >= offset and node_id in isr and node_id != without
+            start >= offset and node_id in in_sync and node_id != without
             for node_id, start in self._starts(partition)
         )
 
