@@ -229,7 +229,7 @@ class Membership:
             served=handlers,
             cluster_id=cluster_id,
             node_id=config.node_id,
-            features=lambda: metadata.image.features,
+            image=lambda: metadata.image,
         )
         door = ControllerDoor(
             metadata,

@@ -483,7 +483,7 @@ class BrokerServer:
             served=handlers,
             cluster_id=cluster_id,
             node_id=self.config.node_id,
-            features=lambda: metadata.image.features,
+            image=lambda: metadata.image,
         )
         return {**handlers, **versions.handlers()}
 

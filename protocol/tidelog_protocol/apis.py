@@ -66,6 +66,7 @@ class ApiKey(IntEnum):
     END_QUORUM_EPOCH = 54
     DESCRIBE_QUORUM = 55
     ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
     ENVELOPE = 58
     FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
@@ -223,6 +224,7 @@ _APIS = (
     Api(ApiKey.END_QUORUM_EPOCH, (0, 1), 1, "quorum"),
     Api(ApiKey.DESCRIBE_QUORUM, (0, 2), 0, "quorum"),
     Api(ApiKey.ALTER_PARTITION, (2, 3), 0, "controller"),
+    Api(ApiKey.UPDATE_FEATURES, (0, 2), 0, "cluster_admin"),
     Api(ApiKey.ENVELOPE, (0, 0), 0, "controller"),
     Api(ApiKey.FETCH_SNAPSHOT, (0, 1), 0, "quorum"),
     Api(ApiKey.DESCRIBE_CLUSTER, (0, 2), 0, "cluster"),

@@ -17,6 +17,7 @@ from tidelog_protocol.messages.cluster_admin import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
     UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
 )
 from tidelog_protocol.messages.controller import (
     AllocateProducerIdsRequest,
@@ -38,6 +39,7 @@ ALL_KEYS = (
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.UPDATE_FEATURES,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
 )
 
@@ -319,6 +321,7 @@ async def test_a_node_that_does_not_lead_says_so(three: Three) -> None:
         AlterPartitionReassignmentsRequest(),
         ListPartitionReassignmentsRequest(),
         UnregisterBrokerRequest(broker_id=1),
+        UpdateFeaturesRequest(),
         AssignReplicasToDirsRequest(broker_id=1, broker_epoch=epoch),
     )
     assert tuple(request.API_KEY for request in requests) == ALL_KEYS

@@ -184,7 +184,11 @@ def test_files_beside_the_log() -> None:
 def test_first_start_and_restart() -> None:
     async def run() -> None:
         metadata = Metadata()
-        assert metadata.log.image.features == {"metadata.version": 30, "group.version": 1}
+        assert metadata.log.image.features == {
+            "metadata.version": 30,
+            "transaction.version": 2,
+            "group.version": 1,
+        }
         assert metadata.seen == []
         epoch = await metadata.register()
         assert metadata.log.image.brokers[NODE_ID].epoch == epoch

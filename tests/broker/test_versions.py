@@ -12,7 +12,8 @@ from support.handler_calls import make_context
 from support.memory_transport import MemoryTransport
 from support.wire_client import response_of
 from tidelog.api.versions import VersionsApi
-from tidelog.cluster.metadata.features import initial_levels
+from tidelog.cluster.metadata.features import initial_levels, supported_levels
+from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog_protocol.apis import API, ApiKey
@@ -45,11 +46,12 @@ NOT_SERVED = {*OF_SHARE_GROUPS}
 SERVED = sorted(API.keys() - BETWEEN_BROKERS - NOT_SERVED)
 
 
-FEATURES = ("group.version", "transaction.version")
+FEATURES = list(supported_levels())
 
 
 def api() -> VersionsApi:
-    return VersionsApi(served=SERVED, cluster_id=CLUSTER_ID, node_id=1, features=initial_levels)
+    image = ClusterImage(CLUSTER_ID, features=initial_levels(), offset=17)
+    return VersionsApi(served=SERVED, cluster_id=CLUSTER_ID, node_id=1, image=lambda: image)
 
 
 def answer(frame: bytes) -> bytes:
@@ -82,8 +84,9 @@ def test_the_form_is_kafkas(version: int) -> None:
     message.api_keys = [ranges[key] for key in SERVED]
     for features in (message.supported_features, message.finalized_features):
         features[:] = [feature for feature in features if feature.name in FEATURES]
+        features.sort(key=lambda feature: FEATURES.index(feature.name))  # Kafka's have no order
     if version >= 3:
-        message.finalized_features_epoch = 0
+        message.finalized_features_epoch = 17
     expected = API[18].response_codec(version).encode(message)
     assert answer(request) == framed(response[:4] + expected)
 
@@ -156,7 +159,10 @@ def test_a_client_led_astray_is_sent_to_bootstrap(
 
 def test_only_served_apis_are_listed_in_order() -> None:
     versions = VersionsApi(
-        served=[ApiKey.FETCH, ApiKey.PRODUCE], cluster_id="c", node_id=1, features=dict
+        served=[ApiKey.FETCH, ApiKey.PRODUCE],
+        cluster_id="c",
+        node_id=1,
+        image=lambda: ClusterImage("c"),
     )
     response = versions.api_versions(make_context(18, 0), ApiVersionsRequest())
     assert [(e.api_key, e.min_version) for e in response.api_keys] == [(0, 0), (1, 4), (18, 0)]

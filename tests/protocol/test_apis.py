@@ -59,6 +59,7 @@ BeginQuorumEpoch 53 0 1 1
 EndQuorumEpoch 54 0 1 1
 DescribeQuorum 55 0 2 0
 AlterPartition 56 2 3 0
+UpdateFeatures 57 0 2 0
 Envelope 58 0 0 0
 FetchSnapshot 59 0 1 0
 DescribeCluster 60 0 2 0

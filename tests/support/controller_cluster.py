@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from support.metadata import CLUSTER_ID, NODE_ID, broker_config
+from tidelog.cluster.metadata.features import supported_levels
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.cluster.metadata.replay import replay
 from tidelog_protocol.messages.controller import (
@@ -114,8 +115,9 @@ def registration(node_id: int, life: int | None = None, **changes: Any) -> Any:
         ],
         features=[
             BrokerRegistrationRequest.Feature(
-                name="metadata.version", min_supported_version=7, max_supported_version=30
+                name=name, min_supported_version=low, max_supported_version=high
             )
+            for name, (low, high) in supported_levels().items()
         ],
         rack=None,
         log_dirs=[directory(node_id)],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from support.memory_transport import MemoryTransport
 from support.wire_client import request_bytes
 from tidelog.api.versions import VersionsApi
+from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Deferred, Dispatcher, RequestContext
 from tidelog_protocol.apis import ApiKey
@@ -39,7 +40,9 @@ class HandlerBroker:
             ApiKey.PRODUCE: self.produce,
             ApiKey.LIST_GROUPS: self.list_groups,
         }
-        versions = VersionsApi(served=handlers, cluster_id="c", node_id=1, features=dict)
+        versions = VersionsApi(
+            served=handlers, cluster_id="c", node_id=1, image=lambda: ClusterImage("c")
+        )
         self.dispatcher = Dispatcher({**handlers, **versions.handlers()})
         self.connections = Connections(**limits)
         self.connections.open(self.dispatcher)

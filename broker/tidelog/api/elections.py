@@ -1,16 +1,17 @@
 """An admin's requests to the cluster: ElectLeaders (API 43), AlterPartitionReassignments (45),
-ListPartitionReassignments (46), UnregisterBroker (64).
+ListPartitionReassignments (46), UpdateFeatures (57), UnregisterBroker (64).
 
 Behaviour. The active controller decides each request as a whole and answers when the change is
 committed: an election is complete then; a reassignment has only begun (or is complete, if all
 replicas are in sync). Each partition has its own error. Errors and texts: `elections.py`,
-`reassignment.py` and `brokers.py` of `controller/`.
+`reassignment.py`, `features.py` and `brokers.py` of `controller/`.
 
 Left out: `timeout_ms` (nothing here waits for other brokers).
 
 Version notes. ElectLeaders 1 (KIP-460): unclean elections, an error for the whole answer; before,
 it is each partition's. AlterPartitionReassignments 1 (KIP-860): the number of replicas may be kept
-fixed.
+fixed. UpdateFeatures 0: every update is an upgrade, as in Kafka, whatever `allow_downgrade` says; 2
+(KIP-1022): no results of single updates.
 """
 
 # ruff: noqa: PLC0415 - the tables of a cluster are imported by its first request
@@ -54,6 +55,9 @@ class ElectionsApi:
                 lambda _, request: own.alter_reassignments(request)
             ),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: decided(self._list_reassignments),
+            ApiKey.UPDATE_FEATURES: decided(
+                lambda context, request: own.update_features(request, context.api_version)
+            ),
             ApiKey.UNREGISTER_BROKER: decided(self._unregister),
         }
 

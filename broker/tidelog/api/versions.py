@@ -8,8 +8,8 @@ Behaviour
 - A version above ours is answered in version 0 with UNSUPPORTED_VERSION and the entry of API 18
   alone, so that the client can ask again in a version both know (KIP-511). Dispatch passes None as
   the request.
-- Features are listed once they work: `transaction.version` 2 (KIP-890) and `group.version` 1
-  (KIP-848), which is of clusters that were formatted with it.
+- Features are listed once they work (`features.py`). Their epoch is the metadata offset that this
+  broker has applied.
 
 Version notes
 - v1 adds the throttle time, v3 (KIP-511) the client's software, checked by a pattern, and (KIP-584)
@@ -26,18 +26,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cluster.metadata.features import client_levels, finalized_levels
+from tidelog.cluster.metadata.features import finalized_levels, supported_levels
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
+    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.cluster import ApiVersionsResponse
 
-_FEATURES_EPOCH = 0  # no level is ever changed
-
+_ZERO_LEVELS_SINCE = 4  # version that lists features whose lowest level is 0
 _SOFTWARE_BYTES_MAX = 1024  # bounds the pattern match; Kafka has no limit of its own
 
 
@@ -50,13 +50,13 @@ class VersionsApi:
         served: Iterable[int],
         cluster_id: str,
         node_id: int,
-        features: Callable[[], Mapping[str, int]],
+        image: Callable[[], ClusterImage],
     ) -> None:
-        """`features` returns the finalized levels of the metadata log."""
+        """`image` returns this broker's view of the cluster."""
         self._keys = sorted({int(key) for key in served} | {int(ApiKey.API_VERSIONS)})
         self._cluster_id = cluster_id
         self._node_id = node_id
-        self._features = features
+        self._image = image
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """The handler of API 18."""
@@ -81,7 +81,7 @@ class VersionsApi:
             )
         response = ApiVersionsResponse(api_keys=_entries(self._keys))
         if context.api_version >= 3:
-            _add_features(response, self._features(), context.api_version)
+            _add_features(response, self._image(), context.api_version)
         return response
 
     def _check(self, context: RequestContext, request: Any) -> ErrorCode:
@@ -115,22 +115,20 @@ def _entries(keys: list[int]) -> list[ApiVersionsResponse.ApiVersion]:
     return entries
 
 
-def _add_features(
-    response: ApiVersionsResponse, finalized: Mapping[str, int], version: int
-) -> None:
+def _add_features(response: ApiVersionsResponse, image: ClusterImage, version: int) -> None:
     from tidelog_protocol.messages.cluster import ApiVersionsResponse
 
-    if version >= 4:
-        response.supported_features = [
-            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in client_levels().items()
-        ]
-    response.finalized_features_epoch = _FEATURES_EPOCH
+    response.supported_features = [
+        ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, (low, high) in supported_levels().items()
+        if low or version >= _ZERO_LEVELS_SINCE
+    ]
+    response.finalized_features_epoch = image.offset
     response.finalized_features = [
         ApiVersionsResponse.FinalizedFeatureKey(
             name=name, min_version_level=level, max_version_level=level
         )
-        for name, level in finalized_levels(finalized).items()
+        for name, level in finalized_levels(image.features).items()
     ]
 
 

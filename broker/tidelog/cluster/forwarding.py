@@ -47,6 +47,7 @@ FORWARDED = frozenset(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.UNREGISTER_BROKER,
+        ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_QUORUM,
     }
 )

@@ -1,4 +1,5 @@
-"""Tables of an admin's requests to the cluster: elections, reassignments, unregistered brokers."""
+"""Tables of an admin's requests to the cluster: elections, reassignments, unregistered brokers,
+levels of features."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ __all__ = [
     "ListPartitionReassignmentsResponse",
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
+    "UpdateFeaturesRequest",
+    "UpdateFeaturesResponse",
 ]
 
 
@@ -150,3 +153,35 @@ class UnregisterBrokerResponse(Message, api_key=64, versions="0", flexible="0+")
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
+
+
+class UpdateFeaturesRequest(Message, api_key=57, versions="0-2", flexible="0+"):
+    """Levels to finalize (KIP-584).
+
+    v1: the type of each update; validate only (KIP-778)
+    v2: the answer is for all updates together (KIP-1022)
+    """
+
+    class FeatureUpdateKey(Struct):
+        feature: str = string()
+        max_version_level: int = int16()
+        allow_downgrade: bool = boolean("0")
+        upgrade_type: int = int8("1+", default=1)
+
+    timeout_ms: int = int32(default=60000)
+    feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey)
+    validate_only: bool = boolean("1+")
+
+
+class UpdateFeaturesResponse(Message, api_key=57, versions="0-2", flexible="0+"):
+    """The error of the whole request; before v2 each update's result too."""
+
+    class UpdatableFeatureResult(Struct):
+        feature: str = string()
+        error_code: int = int16()
+        error_message: str | None = string(nullable="0+", default=None)
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    results: list[UpdatableFeatureResult] = array(UpdatableFeatureResult, "0-1")

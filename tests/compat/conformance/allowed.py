@@ -54,7 +54,7 @@ def last_in_sync(reference: Any, tidelog: Any) -> bool:
     return (reference, tidelog) in (([], [3]), ([3], []))
 
 
-FEATURES = ("group.version", "transaction.version")
+FEATURES = ("group.version", "metadata.version", "transaction.version")
 NEW_CONFIGS = (
     "errors.deadletterqueue.group.enable",
     "max.decompressed.message.bytes",
@@ -86,11 +86,10 @@ ALLOWED = (
     Allowed("ApiVersions-served-*", "*.ranges.42.1", NEWER),
     Allowed("ApiVersions-api-versions-fallback-*", "*.api_keys.0.max_version", NEWER),
     Allowed("ApiVersions-served-*", "*ed_features.*", NOT_BUILT, feature_not_built),
-    Allowed("ApiVersions-served-v3", "*.supported_features", NOT_BUILT, lambda _, own: own == []),
     Allowed(
         "ApiVersions-served-*",
         "*.finalized_features_epoch",
-        "features are not kept in the metadata log yet",
+        "the offset of the metadata that a broker has applied",
     ),
     *[Allowed("*", f"*.{config}", NEWER, new_here) for config in NEW_CONFIGS],
     Allowed("CreateTopics-*", "*.min.insync.replicas.config_source", ELR),

@@ -9,4 +9,5 @@ elections.py   elections on request, in rounds   reassignment.py  replicas that 
 directories.py log directories of replicas        tiered_topics.py  new topics of the remote tier
 client_quotas.py  set and remove client quotas
 names.py       legal topic names                 decisions.py   the result of a decision
+features.py    levels of features
 """

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
         ElectLeadersResponse,
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsResponse,
+        UpdateFeaturesRequest,
+        UpdateFeaturesResponse,
     )
     from tidelog_protocol.messages.controller import (
         AllocateProducerIdsRequest,
@@ -251,6 +253,21 @@ class Controller:
 
         self._lead(self._now())
         return list_reassignments(self._log.image, request)
+
+    # ---- features -----------------------------------------------------------------------------
+
+    async def update_features(
+        self, request: UpdateFeaturesRequest, api_version: int
+    ) -> UpdateFeaturesResponse:
+        """UpdateFeatures; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller.features import update_features
+
+        self._lead(self._now())
+        records, response = update_features(
+            self._log.latest, self._config.node_id, request, api_version
+        )
+        await self._log.commit(records)
+        return response
 
     # ---- time ---------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The features of a cluster (KIP-584) and their levels.
 
-A feature is listed once it works. All levels but that of `transaction.version` are in the metadata
-log, as Kafka writes them when it formats a cluster; none changes later, for UpdateFeatures is not
-served. `transaction.version` is of every cluster and not in its log.
+A feature is listed once it works. The metadata log has the finalized levels: a new cluster gets the
+highest ones, as `kafka-storage format` does, and UpdateFeatures changes them. One that the log does
+not have is at level 0.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 __all__ = [
     "GROUP_FEATURE",
     "GROUP_VERSION",
+    "KAFKA_FEATURES",
     "METADATA_FEATURE",
     "METADATA_VERSION",
     "SHARE_FEATURE",
     "SHARE_VERSION",
-    "client_levels",
+    "TRANSACTION_FEATURE",
     "finalized_levels",
     "initial_levels",
     "supported_levels",
@@ -36,26 +37,39 @@ GROUP_VERSION = 1  # KIP-848
 SHARE_FEATURE = "share.version"
 SHARE_VERSION = 0  # 1 (KIP-932) once share groups are served
 
-
-def initial_levels() -> dict[str, int]:
-    """Return the levels in the metadata log of a new cluster."""
-    levels = {
-        METADATA_FEATURE: METADATA_VERSION,
-        GROUP_FEATURE: GROUP_VERSION,
-        SHARE_FEATURE: SHARE_VERSION,
+# Kafka 4.3's: those that are not supported here are at level 0 and stay there.
+KAFKA_FEATURES = frozenset(
+    {
+        METADATA_FEATURE,
+        TRANSACTION_FEATURE,
+        GROUP_FEATURE,
+        SHARE_FEATURE,
+        "eligible.leader.replicas.version",
+        "kraft.version",
+        "streams.version",
     }
-    return {name: level for name, level in levels.items() if level}
+)
 
 
 def supported_levels() -> dict[str, tuple[int, int]]:
-    """Return the lowest and highest level that a broker registers, of features in the log."""
-    lowest = {METADATA_FEATURE: METADATA_VERSION_MIN}
-    return {name: (lowest.get(name, 0), level) for name, level in initial_levels().items()}
+    """Return the lowest and highest level of each feature that this broker can work with."""
+    ranges = {
+        METADATA_FEATURE: (METADATA_VERSION_MIN, METADATA_VERSION),
+        TRANSACTION_FEATURE: (0, TRANSACTION_VERSION),
+        GROUP_FEATURE: (0, GROUP_VERSION),
+        SHARE_FEATURE: (0, SHARE_VERSION),
+    }
+    return {name: levels for name, levels in ranges.items() if levels[1]}
+
+
+def initial_levels() -> dict[str, int]:
+    """Return the levels in the metadata log of a new cluster."""
+    return {name: highest for name, (_, highest) in supported_levels().items()}
 
 
 def unsupported(features: Mapping[str, int]) -> list[str]:
     """Return the finalized features at a level that this broker cannot work with, as text."""
-    ranges = supported_levels() | client_levels()
+    ranges = supported_levels()
     found = []
     for name, level in features.items():
         low, high = ranges.get(name, (0, 0))
@@ -64,17 +78,6 @@ def unsupported(features: Mapping[str, int]) -> list[str]:
     return found
 
 
-def client_levels() -> dict[str, tuple[int, int]]:
-    """Return the lowest and highest level that clients see: metadata.version is not theirs."""
-    levels = {
-        GROUP_FEATURE: GROUP_VERSION,
-        SHARE_FEATURE: SHARE_VERSION,
-        TRANSACTION_FEATURE: TRANSACTION_VERSION,
-    }
-    return {name: (0, level) for name, level in levels.items() if level}
-
-
 def finalized_levels(features: Mapping[str, int]) -> dict[str, int]:
     """Return the levels that clients see, of a cluster whose log has these."""
-    levels = {**features, TRANSACTION_FEATURE: TRANSACTION_VERSION}
-    return {name: levels[name] for name in client_levels() if name in levels}
+    return {name: features[name] for name in supported_levels() if name in features}

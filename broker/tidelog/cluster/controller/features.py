@@ -1,0 +1,108 @@
+"""Pure decisions about UpdateFeatures (KIP-584, 778, 1022): checks, order and texts are those of
+Kafka's FeatureControlManager.
+
+All updates of a request are made, or none. A level counts if this node and all registered brokers
+support it; each controller here is a broker too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.controller.decisions import RefusedError
+from tidelog.cluster.metadata.features import KAFKA_FEATURES, METADATA_FEATURE, supported_levels
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.cluster_admin import UpdateFeaturesResponse
+from tidelog_protocol.messages.metadata_records import FeatureLevelRecord
+
+if TYPE_CHECKING:
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog_protocol.messages.cluster_admin import UpdateFeaturesRequest
+    from tidelog_protocol.schema import Message
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # upgrade types of the request
+_RESULTS_UNTIL = 1  # request version; later ones answer for all updates together
+_DISABLED = (0, 0)
+# Kafka's MetadataVersion: levels whose records differ from those of the level before.
+_METADATA_CHANGED = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
+
+
+def update_features(
+    image: ClusterImage, node_id: int, request: UpdateFeaturesRequest, api_version: int
+) -> tuple[list[Message], UpdateFeaturesResponse]:
+    """Decide an UpdateFeatures of the controller `node_id`. Raises RefusedError
+    INVALID_UPDATE_VERSION."""
+    updates = {update.feature: update for update in request.feature_updates}  # the last one counts
+    records: list[Message] = []
+    for name, update in updates.items():
+        level = update.max_version_level
+        problem = _problem(image, node_id, name, level, update.upgrade_type)
+        if problem is not None:
+            raise RefusedError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                "The update failed for all features since the following feature had an error: "
+                + problem,
+            )
+        if name != "kraft.version":  # its level is not in records of the metadata log
+            records.append(FeatureLevelRecord(name=name, feature_level=level))
+    response = UpdateFeaturesResponse()
+    if api_version <= _RESULTS_UNTIL:
+        response.results = [
+            UpdateFeaturesResponse.UpdatableFeatureResult(
+                feature=update.feature, error_message=ErrorCode.NONE.name
+            )
+            for update in request.feature_updates
+        ]
+    return [] if request.validate_only else records, response
+
+
+def _problem(
+    image: ClusterImage, node_id: int, name: str, level: int, upgrade_type: int
+) -> str | None:
+    present = image.features.get(name, 0)
+    text: str | None = None
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        text = "The controller does not support the given upgrade type."
+    elif level < 0:
+        text = "A feature version cannot be less than 0."
+    else:
+        text = _unsupported_by(image, node_id, name, level)
+    if text is None and level < present and upgrade_type == UPGRADE:
+        text = (
+            "Can't downgrade the version of this feature without setting the upgrade type to "
+            "either safe or unsafe downgrade."
+        )
+    if text is None and level > present and upgrade_type != UPGRADE:
+        text = "Can't downgrade to a newer version."
+    if text is None and name == METADATA_FEATURE:
+        return _metadata_problem(present, level, is_unsafe=upgrade_type == UNSAFE_DOWNGRADE)
+    if text is None and name not in KAFKA_FEATURES:
+        text = f"Feature {name} not found."
+    return text and f"Invalid update version {level} for feature {name}. {text}"
+
+
+def _unsupported_by(image: ClusterImage, node_id: int, name: str, level: int) -> str | None:
+    """Return the first node that cannot work with a level, as text."""
+    ranges = [(f"Local controller {node_id}", supported_levels().get(name, _DISABLED))]
+    for broker in image.brokers.values():
+        known = {feature: (low, high) for feature, low, high in broker.features}
+        ranges.append((f"Broker {broker.node_id}", known.get(name, _DISABLED)))
+    for where, (low, high) in ranges:
+        if not low <= level <= high:
+            if high == 0:
+                return f"{where} does not support this feature."
+            levels = str(low) if low == high else f"{low}-{high}"
+            return f"{where} only supports versions {levels}"
+    return None
+
+
+def _metadata_problem(present: int, level: int, *, is_unsafe: bool) -> str | None:
+    if not any(level < changed <= present for changed in _METADATA_CHANGED):
+        return None
+    reason = (
+        "Unsafe metadata downgrade is not supported in this version."
+        if is_unsafe
+        else "Refusing to perform the requested downgrade because it might delete metadata "
+        "information."
+    )
+    return f"Unsupported metadata.version downgrade from {present} to {level}. {reason}"
