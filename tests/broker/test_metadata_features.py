@@ -67,7 +67,12 @@ def answer(finalized: dict[str, int], version: int = 4) -> ApiVersionsResponse:
 
 
 def test_clients_see_the_level_of_the_log(group_version: int) -> None:
-    for finalized in (WITHOUT, WITH, WITHOUT | {"transaction.version": 1}, {"metadata.version": 30}):
+    for finalized in (
+        WITHOUT,
+        WITH,
+        WITHOUT | {"transaction.version": 1},
+        {"metadata.version": 30},
+    ):
         shown = answer(finalized)
         assert {
             each.name: (each.min_version, each.max_version) for each in shown.supported_features

@@ -1,5 +1,5 @@
 """Cases: what a broker that is its own controller answers to whoever administers several:
-DescribeQuorum, ElectLeaders, reassignments, UnregisterBroker."""
+DescribeQuorum, ElectLeaders, reassignments, UnregisterBroker, UpdateFeatures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from compat.conformance.session import Session
 
 PREFERRED, UNCLEAN = 0, 1
+UPGRADE, SAFE, UNSAFE = 1, 2, 3  # types of updates of features
 
 
 @case("DescribeQuorum")
@@ -62,3 +63,39 @@ def nothing_moves(s: Session, version: int) -> None:
 def unknown_brokers(s: Session, version: int) -> None:
     for broker in (7, -1):
         s.ask("UnregisterBroker", version, broker_id=broker)
+
+
+@case("UpdateFeatures")
+def features(s: Session, version: int) -> None:
+    """What is accepted is only validated: other cases need the levels. v0 cannot."""
+
+    def ask(*updates: tuple[str, int, int], validate_only: bool = False) -> None:
+        fields: dict[str, Any] = {"validate_only": validate_only} if version else {}
+        rows = [
+            {"feature": name, "max_version_level": level}
+            | ({"upgrade_type": kind} if version else {"allow_downgrade": kind != UPGRADE})
+            for name, level, kind in updates
+        ]
+        s.ask("UpdateFeatures", version, feature_updates=rows, **fields)
+
+    ask()
+    ask(("none", 0, SAFE))
+    ask(("none", 1, UPGRADE))
+    ask(("", 1, UPGRADE))
+    ask(("group.version", 9, UPGRADE))
+    ask(("group.version", -1, SAFE))
+    ask(("group.version", 0, UPGRADE))
+    ask(("metadata.version", 1000, UPGRADE))
+    ask(("metadata.version", 0, SAFE))
+    if not version:
+        return
+    ask(("group.version", 0, 0))
+    ask(("group.version", 0, 4))
+    ask(("group.version", 2, UNSAFE))
+    ask(("metadata.version", 29, SAFE))
+    ask(("metadata.version", 29, UNSAFE))
+    ask(("group.version", 0, SAFE), ("none", 1, UPGRADE))
+    for kind in (SAFE, UNSAFE):
+        ask(("group.version", 0, kind), ("transaction.version", 1, kind), validate_only=True)
+    ask(("group.version", 1, UPGRADE), ("group.version", 1, SAFE), validate_only=True)
+    ask(("kraft.version", 0, SAFE), ("streams.version", 0, SAFE), validate_only=True)
