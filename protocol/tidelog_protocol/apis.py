@@ -91,6 +91,8 @@ class ApiKey(IntEnum):
     WRITE_SHARE_GROUP_STATE = 85
     DELETE_SHARE_GROUP_STATE = 86
     READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
@@ -249,6 +251,8 @@ _APIS = (
     Api(ApiKey.WRITE_SHARE_GROUP_STATE, (0, 1), 0, "share_state"),
     Api(ApiKey.DELETE_SHARE_GROUP_STATE, (0, 0), 0, "share_state"),
     Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1), 0, "share_state"),
+    Api(ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 0), 0, "streams_groups"),
+    Api(ApiKey.STREAMS_GROUP_DESCRIBE, (0, 0), 0, "streams_groups"),
     Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), 0, "share_group_offsets"),
     Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, (0, 0), 0, "share_group_offsets"),
     Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, (0, 0), 0, "share_group_offsets"),

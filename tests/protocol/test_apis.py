@@ -84,6 +84,8 @@ ReadShareGroupState 84 0 0 0
 WriteShareGroupState 85 0 1 0
 DeleteShareGroupState 86 0 0 0
 ReadShareGroupStateSummary 87 0 1 0
+StreamsGroupHeartbeat 88 0 0 0
+StreamsGroupDescribe 89 0 0 0
 DescribeShareGroupOffsets 90 0 1 0
 AlterShareGroupOffsets 91 0 0 0
 DeleteShareGroupOffsets 92 0 0 0

@@ -19,6 +19,7 @@ from tidelog_protocol.messages import (
     quorum_records,
     remote_metadata,
     share_group_records,
+    streams_group_records,
 )
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
 from tidelog_protocol.schema import Message, version_range
@@ -34,6 +35,7 @@ def tables() -> list[type[Message]]:
     found += [getattr(consumer_protocol, name) for name in consumer_protocol.__all__]
     found += [table for pair in consumer_records.TABLES.values() for table in pair]
     found += [table for pair in share_group_records.TABLES.values() for table in pair]
+    found += [table for pair in streams_group_records.TABLES.values() for table in pair]
     return found
 
 

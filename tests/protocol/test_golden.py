@@ -6,6 +6,7 @@
 - `kafka-4.3.1-consumer-records.jsonl`: likewise by 4.3.1's jars: the records of KIP-848 groups.
 - `kafka-4.3.1-share-group-records.jsonl`: likewise: the records of share groups.
 - `kafka-4.3.1-share-state-records.jsonl`: likewise: the records of `__share_group_state`.
+- `kafka-4.3.1-streams-groups.jsonl`: likewise: the records of streams groups and their APIs.
 - `kafka-4.3.1-frames.jsonl`: frames between Kafka 4.3.1 and its own clients and tools.
 - `kafka-4.3.1-records.jsonl`: records out of a Kafka 4.3.1 node's internal topics.
 """
@@ -41,6 +42,8 @@ from tidelog_protocol.messages import (
     quorum_records,
     share_group_records,
     share_state_records,
+    streams_group_records,
+    streams_groups,
 )
 from tidelog_protocol.messages.coordinator_records import OffsetCommitKey, OffsetCommitValue
 from tidelog_protocol.messages.metadata_records import (
@@ -68,6 +71,8 @@ def table(name: str) -> Any:
         consumer_records,
         share_group_records,
         share_state_records,
+        streams_group_records,
+        streams_groups,
         quorum_records,
         cluster,
         cluster_admin,
@@ -87,6 +92,7 @@ CLASSES = [
         + lines("kafka-4.3.1-consumer-records.jsonl")
         + lines("kafka-4.3.1-share-group-records.jsonl")
         + lines("kafka-4.3.1-share-state-records.jsonl")
+        + lines("kafka-4.3.1-streams-groups.jsonl")
     )
 ]
 
@@ -105,12 +111,12 @@ def test_values_are_written_as_kafkas_classes_write_them(vector: dict[str, Any])
 
 def test_the_classes_cover_all_versions_of_whole_families() -> None:
     seen = {(each.values[0]["table"], each.values[0]["version"]) for each in CLASSES}
-    families = (consumer_records, share_group_records, share_state_records)
+    families = (consumer_records, share_group_records, share_state_records, streams_group_records)
     tables = [table for each in families for pair in each.TABLES.values() for table in pair]
     tables += [*RECORDS.values(), *quorum_records.CONTROL_RECORDS.values()]
     tables += [
         getattr(module, name)
-        for module in (cluster_admin, controller, quorum)
+        for module in (cluster_admin, controller, quorum, streams_groups)
         for name in module.__all__
     ]
     for each in tables:

@@ -11,6 +11,7 @@
     share_consumers      ShareFetch, ShareAcknowledge (KIP-932)
     share_state          Initialize-, Read-, Write- and DeleteShareGroupState,
                          ReadShareGroupStateSummary
+    streams_groups       StreamsGroupHeartbeat, StreamsGroupDescribe (KIP-1071)
     txns                 InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
                          WriteTxnMarkers, TxnOffsetCommit
     txn_admin            DescribeTransactions, ListTransactions, DescribeProducers
@@ -29,6 +30,7 @@
     consumer_records     keys and values of KIP-848 consumer groups in `__consumer_offsets`
     share_group_records  keys and values of share groups in `__consumer_offsets`
     share_state_records  keys and values of `__share_group_state`
+    streams_group_records  keys and values of streams groups in `__consumer_offsets`
 
 Read a request or response from its table's top: its purpose, what each version added, then one line
 per field in wire order. Structures are nested where they are used and also reachable right under
