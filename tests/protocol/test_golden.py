@@ -7,6 +7,7 @@
 - `kafka-4.3.1-share-group-records.jsonl`: likewise: the records of share groups.
 - `kafka-4.3.1-share-state-records.jsonl`: likewise: the records of `__share_group_state`.
 - `kafka-4.3.1-streams-groups.jsonl`: likewise: the records of streams groups and their APIs.
+- `kafka-4.3.1-update-features.jsonl`: likewise: UpdateFeatures.
 - `kafka-4.3.1-frames.jsonl`: frames between Kafka 4.3.1 and its own clients and tools.
 - `kafka-4.3.1-records.jsonl`: records out of a Kafka 4.3.1 node's internal topics.
 """
@@ -93,6 +94,7 @@ CLASSES = [
         + lines("kafka-4.3.1-share-group-records.jsonl")
         + lines("kafka-4.3.1-share-state-records.jsonl")
         + lines("kafka-4.3.1-streams-groups.jsonl")
+        + lines("kafka-4.3.1-update-features.jsonl")
     )
 ]
 
