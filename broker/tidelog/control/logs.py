@@ -36,6 +36,7 @@ PARTS = (
     "replication",
     "requests",
     "server",
+    "shares",
     "tiered",
     "timeline",
 )
