@@ -17,6 +17,7 @@ The rooms, outermost first; each imports only rooms below it:
     foundation.py              what `server.py` needs first: listeners, logs, settings
     membership.py              builds the parts that talk to other nodes
     disk_watch.py              what a broker does when its disk fails
+    dynamic_settings.py        tells parts of a broker of settings that change while it runs
     maintenance.py             timers: flush, retention, compaction, checkpoints
     healing/                   finds and repairs damaged logs and remote segments
     publisher.py               calls what follows the cluster's metadata, in one order

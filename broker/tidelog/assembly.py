@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.share.share_groups import ShareGroups
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
+    from tidelog.metrics.meters import Meters
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager
@@ -72,6 +73,7 @@ class Parts(NamedTuple):
 
     config: BrokerConfig
     runtime: Runtime
+    meters: Meters
     metadata: MetadataLog
     controller: Controller
     replicas: ReplicaManager
@@ -121,6 +123,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
         **quota_handlers(metadata, parts.controller),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
+        **(_telemetry_handlers(parts) if config.metrics_prometheus_listener else {}),
         **(_share_handlers(parts) if SHARE_GROUPS_OFFERED else {}),
     }
 
@@ -165,6 +168,17 @@ def quota_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey
         return ClientQuotasApi(metadata, controller).handlers()
 
     return late_handlers(keys_of("quotas"), of_quotas)
+
+
+def _telemetry_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    def build() -> dict[ApiKey, Handler]:
+        from tidelog.api.telemetry import TelemetryApi
+
+        bytes_max = parts.config.telemetry_max_bytes
+        api = TelemetryApi(parts.metadata, parts.runtime, parts.meters, bytes_max=bytes_max)
+        return api.handlers()
+
+    return late_handlers(keys_of("telemetry"), build)
 
 
 def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:

@@ -32,6 +32,7 @@ from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.share.share_states import ShareStates
 from tidelog.coordinators.transactions.transactions import Transactions
 from tidelog.disk_watch import DiskWatch
+from tidelog.dynamic_settings import DynamicSettings
 from tidelog.foundation import (
     ClientListeners,
     check_metadata_log,
@@ -110,6 +111,7 @@ class BrokerServer:
             idle_ms_max=config.connections_max_idle_ms,
             connections_max=config.max_connections,
         )
+        self._settings = DynamicSettings(config)
         self._membership = Membership(config, runtime, new_fetcher)
         self._logs: LogManager | None = None
         self._disks: DiskWatch | None = None
@@ -329,6 +331,7 @@ class BrokerServer:
         return Parts(
             config=config,
             runtime=runtime,
+            meters=self.meters,
             metadata=metadata,
             controller=controller,
             replicas=replicas,
@@ -363,7 +366,18 @@ class BrokerServer:
             executor=self.runtime.executor,
             on_failure=disks.file_failed,
         )
+        self._settings.follow(self._maintenance.reconfigure)
+        self._settings.follow(self._reconfigure)
         self._maintenance.start()
+
+    def _reconfigure(self, config: BrokerConfig) -> None:
+        """Follow dynamic settings of small parts."""
+        assert self._logs is not None
+        assert self._transactions is not None
+        self._connections.connections_max = config.max_connections
+        self._connections.connections_per_ip_max = config.max_connections_per_ip
+        self._logs.expire_producers_after(config.producer_id_expiration_ms)
+        self._transactions.reconfigure(config)
 
     def _serve(self, cluster_id: str) -> None:
         """Answer clients; the broker has joined."""
@@ -447,6 +461,7 @@ class BrokerServer:
             replicas, self._share_states, self._groups, self._transactions, self._tier
         )
         metadata.subscribe(publisher.publish)
+        metadata.subscribe(self._settings.on_image)
 
     async def _join(self, membership: Membership, logs: LogManager) -> None:
         """Join the cluster, unless this broker's own disk fails while it waits for the others."""

@@ -79,6 +79,8 @@ class ApiKey(IntEnum):
     ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
     ASSIGN_REPLICAS_TO_DIRS = 73
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
@@ -239,6 +241,8 @@ _APIS = (
     Api(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), 0, "controller"),
     Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0, "consumer_groups"),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0, "consumer_groups"),
+    Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), 0, "telemetry"),
+    Api(ApiKey.PUSH_TELEMETRY, (0, 0), 0, "telemetry"),
     Api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), 0, "controller"),
     Api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), 0, "configs"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "cluster"),

@@ -165,11 +165,6 @@ INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_C
         (resource(77, "e", ("a", SET, "1")), INVALID_REQUEST, "Unknown resource type 77"),
         (resource(0, "e", replaces=True), INVALID_REQUEST, "Unknown resource type 0"),
         (
-            resource(16, "m", ("metrics", SET, "*")),
-            INVALID_REQUEST,
-            "Unsupported resource type: CLIENT_METRICS",
-        ),
-        (
             resource(GROUP, "", (SESSION, SET, "50000")),
             INVALID_REQUEST,
             "Default group resources are not allowed.",
@@ -190,6 +185,18 @@ INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_C
             f"{SESSION} must be less than or equal to group.consumer.max.session.timeout.ms",
         ),
         (resource(GROUP, "g", (SESSION, 4, "1")), ErrorCode.UNKNOWN_SERVER_ERROR, None),
+        *(
+            (
+                resource(BROKER, "", ("log.cleaner.threads", SET, threads)),
+                INVALID_REQUEST,
+                "Invalid value org.apache.kafka.common.config.ConfigException: Log cleaner "
+                f"threads {reason} for configuration Invalid dynamic configuration",
+            )
+            for threads, reason in (
+                ("0", "should be at least 1"),
+                ("3", "cannot be increased to more than double the current value 1"),
+            )
+        ),
         (
             resource(BROKER, "", ("group.consumer.assignment.interval.ms", SET, "20000")),
             INVALID_REQUEST,

@@ -45,6 +45,7 @@ FIELDS = (
     "broker_configs",
     "group_configs",
     "client_quotas",
+    "client_metrics",
     "features",
     "next_producer_id",
 )
@@ -90,6 +91,7 @@ def image_of_all() -> ClusterImage:
             (("client-id", "c"), ("user", None)): {"producer_byte_rate": 1.0, "x": 0.5},
             (("ip", "1.2.3.4"),): {"connection_creation_rate": 7.0},
         },
+        client_metrics={"s": {"interval.ms": "100", "match": "client_id=a"}},
         features={"metadata.version": 30, "x": 1},
         next_producer_id=3000,
         offset=41,

@@ -42,8 +42,9 @@ BETWEEN_BROKERS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73}
 
 OF_SHARE_GROUPS = {*range(76, 80), *range(83, 88), 90, 91, 92}
 OF_STREAMS_GROUPS = {88, 89}
-NOT_SERVED = {*OF_SHARE_GROUPS, *OF_STREAMS_GROUPS}
-"""The codec may know them, but no broker serves them yet."""
+OF_TELEMETRY = {71, 72}
+NOT_SERVED = {*OF_SHARE_GROUPS, *OF_STREAMS_GROUPS, *OF_TELEMETRY}
+"""The codec may know them, but no broker serves them: groups not yet, telemetry if asked to."""
 SERVED = sorted(API.keys() - BETWEEN_BROKERS - NOT_SERVED)
 
 

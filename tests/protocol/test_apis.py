@@ -72,6 +72,8 @@ ListTransactions 66 0 2 0
 AllocateProducerIds 67 0 0 0
 ConsumerGroupHeartbeat 68 0 1 0
 ConsumerGroupDescribe 69 0 1 0
+GetTelemetrySubscriptions 71 0 0 0
+PushTelemetry 72 0 0 0
 AssignReplicasToDirs 73 0 0 0
 ListConfigResources 74 0 1 0
 DescribeTopicPartitions 75 0 0 0

@@ -25,6 +25,7 @@ topics.py           CreateTopics, DeleteTopics, CreatePartitions
 configs.py          DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
 client_quotas.py     DescribeClientQuotas, AlterClientQuotas
 config_resources.py  ListConfigResources
+telemetry.py        GetTelemetrySubscriptions, PushTelemetry (KIP-714)
 log_dirs.py         DescribeLogDirs, AlterReplicaLogDirs
 elections.py        ElectLeaders, UnregisterBroker, reassignments of partitions
 

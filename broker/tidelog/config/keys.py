@@ -94,7 +94,7 @@ class ProcessKeys:
         2147483647, "Connections to the broker at a time.", low=0, mode=CLUSTER_WIDE
     )
     max_connections_per_ip: int = integer(
-        2147483647, "Connections from one address at a time.", low=0, mode=CLUSTER_WIDE, inert=True
+        2147483647, "Connections from one address at a time.", low=0, mode=CLUSTER_WIDE
     )
     queued_max_requests: int = integer(
         500, "Requests waiting to be handled.", low=1, importance=HIGH, inert=True
@@ -120,6 +120,12 @@ class ProcessKeys:
         "Also serve the series of topics that brokers make for themselves, such as "
         "`__consumer_offsets`. Totals count them anyway. tidelog's own.",
         internal=True,
+    )
+    telemetry_max_bytes: int = integer(
+        1048576,
+        "Largest metrics that a client may push, in bytes, compressed or not (KIP-714).",
+        low=1,
+        importance=LOW,
     )
     background_threads: int = integer(
         10, "Threads for background work.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True

@@ -22,6 +22,7 @@ __all__ = ["Connections"]
 log = logging.getLogger("tidelog.network.connections")
 
 RECEIVE_BUFFER_BYTES = 1 << 20
+UNLIMITED = 2147483647  # Kafka's default of both limits
 
 
 class Connections:
@@ -32,10 +33,11 @@ class Connections:
         *,
         frame_bytes_max: int = 100 << 20,
         idle_ms_max: int = 600_000,
-        connections_max: int = 2147483647,
+        connections_max: int = UNLIMITED,
     ) -> None:
         self._dispatcher: Dispatcher | None = None
         self.connections_max = connections_max
+        self.connections_per_ip_max = UNLIMITED
         self.frame_bytes_max = frame_bytes_max
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.live: dict[Connection, None] = {}
@@ -97,14 +99,25 @@ class Connections:
         self.live[connection] = None
         if self.gate is not None:
             connection.go_through(self.gate)
+        limit = self._exceeded(connection)
         if self.is_stopped:  # accepted while the listener closed
             connection.abort()
-        elif len(self.live) > self.connections_max:
+        elif limit is not None:
             host, port = connection.client_host, connection.client_port
-            log.warning("closing %s:%d: max.connections is reached", host, port)
+            log.warning("closing %s:%d: %s is reached", host, port, limit)
             connection.abort()
         elif not self.is_open:
             connection.pause_reading()
+
+    def _exceeded(self, new: Connection) -> str | None:
+        """Return the limit that a new connection exceeds, or None."""
+        if len(self.live) > self.connections_max:
+            return "max.connections"
+        if self.connections_per_ip_max < UNLIMITED:
+            host = new.client_host
+            if sum(one.client_host == host for one in self.live) > self.connections_per_ip_max:
+                return "max.connections.per.ip"
+        return None
 
     def forget(self, connection: Connection) -> None:
         """Remove a closed connection."""

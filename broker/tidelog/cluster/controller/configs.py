@@ -4,7 +4,7 @@ In Apache Kafka the receiving broker checks broker settings and forwards the res
 Here one module checks all, in the same order and with the same codes and texts (KIP-226, KIP-339).
 A resource is changed as a whole or not at all.
 
-Not supported: loggers, client metrics and policies.
+Not supported: loggers and policies.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tidelog.cluster.metadata.image import (
     RESOURCE_TOPIC,
 )
 from tidelog.config.broker import BrokerConfig, update_mode
+from tidelog.config.client_metrics import CLIENT_METRICS_KEYS, OutOfRangeError, subscription_of
 from tidelog.config.group_settings import GROUP_KEYS, validate_group
 from tidelog.config.vocabulary import PER_BROKER, READ_ONLY
 from tidelog_protocol.errors import ErrorCode
@@ -180,7 +181,7 @@ def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> lis
     if resource.type == RESOURCE_GROUP:
         return _alter_group(image, config, resource)
     if resource.type == RESOURCE_CLIENT_METRICS:
-        raise _invalid("Unsupported resource type: CLIENT_METRICS")
+        return _alter_client_metrics(image, resource)
     raise _invalid(f"Unknown resource type {resource.type}")
 
 
@@ -248,6 +249,29 @@ def _alter_group(
     return _differing(resource, current, changed)
 
 
+# ---- clients' metrics --------------------------------------------------------------------------
+
+
+def _alter_client_metrics(image: ClusterImage, resource: Resource) -> list[ConfigRecord]:
+    """Change a subscription of clients' metrics (Kafka's ClientMetricsConfigs)."""
+    current = image.client_metrics.get(resource.name, {})
+    # The controller of Kafka knows no types of these settings, so it appends to none of them.
+    changed = _changed(resource, current, {})
+    if not resource.name:
+        raise _invalid("Subscription name can't be empty")
+    merged = _merged(current, changed)
+    for name in merged:
+        if name not in CLIENT_METRICS_KEYS:
+            raise _invalid(f"Unknown client metrics configuration: {name}")
+    try:
+        subscription_of(merged)
+    except OutOfRangeError as error:
+        raise _invalid(error.message) from None
+    except ConfigError as error:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, error.message) from None
+    return _differing(resource, current, changed)
+
+
 # ---- brokers ----------------------------------------------------------------------------------
 
 
@@ -309,11 +333,23 @@ def _check_threads(old: BrokerConfig, new: BrokerConfig) -> None:
         if before // 2 <= after <= before * 2:
             continue
         limit = "be at least half" if after < before else "not be greater than double"
-        raise _invalid(
-            "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count"
-            f" update validation failed for {name}={after}, value should {limit} the current value"
-            f" {before} for configuration Invalid dynamic configuration"
+        raise _invalid_threads(
+            f"Dynamic thread count update validation failed for {name}={after}, value should "
+            f"{limit} the current value {before}"
         )
+    before, after = old.log_cleaner_threads, new.log_cleaner_threads
+    if after != before and after < 1:
+        raise _invalid_threads("Log cleaner threads should be at least 1")
+    if not before // 2 <= after <= before * 2:
+        limit = "reduced to less than half" if after < before else "increased to more than double"
+        raise _invalid_threads(f"Log cleaner threads cannot be {limit} the current value {before}")
+
+
+def _invalid_threads(reason: str) -> RefusedError:
+    return _invalid(
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} for configuration "
+        "Invalid dynamic configuration"
+    )
 
 
 def _check_node_id(image: ClusterImage, config: BrokerConfig, name: str) -> None:

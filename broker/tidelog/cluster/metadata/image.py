@@ -124,7 +124,8 @@ class ClusterImage(NamedTuple):
     `topic_names` has the names of `topics` by id. `topic_configs` and `broker_configs` hold only
     dynamic settings, as strings; `broker_configs` is keyed by the broker id as a string, with ""
     for the cluster-wide defaults. `group_configs` has the settings of groups, which need not exist.
-    `client_quotas` has the quotas of each entity by their keys.
+    `client_quotas` has the quotas of each entity by their keys,
+    `client_metrics` the subscriptions of clients' metrics (KIP-714).
     """
 
     cluster_id: str
@@ -136,6 +137,7 @@ class ClusterImage(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]] = _NOTHING
     group_configs: Mapping[str, Mapping[str, str]] = _NOTHING
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = _NOTHING
+    client_metrics: Mapping[str, Mapping[str, str]] = _NOTHING
     features: Mapping[str, int] = _NOTHING
     next_producer_id: int = 0
     offset: int = -1

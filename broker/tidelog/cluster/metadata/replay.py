@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.metadata.image import (
     RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
     BrokerImage,
@@ -33,6 +34,7 @@ _CONFIGS = {
     RESOURCE_TOPIC: "topic_configs",
     RESOURCE_BROKER: "broker_configs",
     RESOURCE_GROUP: "group_configs",
+    RESOURCE_CLIENT_METRICS: "client_metrics",
 }
 
 
@@ -172,7 +174,7 @@ class ImageBuilder:
     def _config(self, record: records.ConfigRecord) -> None:
         attribute = _CONFIGS.get(record.resource_type)
         if attribute is None:
-            return  # client metrics stay in the log for the feature that will read them
+            return  # of a type that no broker reads; it stays in the log
         configs = self._own(attribute)
         resource = dict(configs.get(record.resource_name, ()))
         if record.value is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.cluster.metadata.features import METADATA_FEATURE
 from tidelog.cluster.metadata.image import (
     RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
     ClusterImage,
@@ -135,6 +136,7 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
         (RESOURCE_BROKER, image.broker_configs),
         (RESOURCE_TOPIC, image.topic_configs),
         (RESOURCE_GROUP, image.group_configs),
+        (RESOURCE_CLIENT_METRICS, image.client_metrics),
     ):
         for resource, settings in configs.items():
             for name, value in settings.items():
