@@ -15,4 +15,5 @@ admin.py        commit and fetch offsets; list, describe, delete and expire grou
 member_records.py  records of consumer and share groups in Kafka's bytes
 consumer/       groups of KIP-848
 share/          share groups of KIP-932, which no API offers yet
+streams/        streams groups of KIP-1071: their pure parts
 """

@@ -1,0 +1,24 @@
+"""Streams groups (KIP-1071): the coordinator assigns the tasks of a Kafka Streams application.
+
+states.py      states of a group and of its members
+topology.py    a topology beside the cluster's topics: its tasks, why it is not ready; values
+internal_topics.py  how many partitions each internal topic has, which are missing; pure
+tasks.py       sets of active, standby and warm-up tasks; values
+member.py      one member: what it says about itself, its epoch, its tasks; pure
+assignor.py    `sticky`, the assignor; pure
+java_order.py  the order of Java's hash maps and heaps, by which Kafka decides; pure
+holders.py     the processes that have each task; pure
+reconciliation.py  the next step of a member towards its target assignment; pure
+group.py       one group: replays records, answers heartbeats with records; pure
+draft.py       the records of one heartbeat: member, topology, target assignment; pure
+deadlines.py   when members must be heard of again; pure
+endpoints.py   which member answers interactive queries for which partitions; pure
+requests.py    a heartbeat: its fields, the checks of them, its answer; pure
+views.py       what these see: settings, the group
+commits.py     may a member commit or fetch offsets; pure
+wire.py        from and to the messages of KIP-1071; pure
+records.py     records of a group from and to its members and topology
+
+As in consumer groups, a heartbeat writes nothing by itself: it returns records, which
+`StreamsGroup.replay` applies once they are appended. No coordinator has such groups yet.
+"""
