@@ -30,6 +30,7 @@ from tidelog.cluster.controller.brokers import (
 )
 from tidelog.cluster.controller.decisions import RefusedError
 from tidelog.cluster.controller.sessions import Sessions
+from tidelog.cluster.metadata.features import supported_levels
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import uuid_to_str
 
@@ -81,7 +82,7 @@ def test_the_same_life_keeps_its_epoch_and_state() -> None:
         rack="moved", endpoints=registered.endpoints, features=registered.features
     )
     assert registered.endpoints == (("PLAINTEXT", registered.host, registered.port, 0),)
-    assert [name for name, *_ in registered.features] == ["metadata.version"]
+    assert {name for name, *_ in registered.features} == supported_levels().keys()
     assert state(after) == state(image)
 
 

@@ -70,6 +70,13 @@ def unlike(
     return found
 
 
+def test_no_case_failed_when_it_was_recorded(recorded: dict[str, Transcript]) -> None:
+    broken = [
+        key for key, lines in recorded.items() for line in lines if "failed" in line["answer"]
+    ]
+    assert broken == []
+
+
 @pytest.mark.compat
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("api", APIS)
