@@ -35,6 +35,7 @@ from tidelog.disk_watch import DiskWatch
 from tidelog.dynamic_settings import DynamicSettings
 from tidelog.foundation import (
     ClientListeners,
+    check_features,
     check_metadata_log,
     check_tier,
     metadata_log_settings,
@@ -272,7 +273,7 @@ class BrokerServer:
         if logs.future_partitions():
             self._log_dir_moves()
         self._follow_images(parts.metadata, parts.replicas)
-        parts.metadata.open()
+        check_features(parts.metadata.open())
         membership.open()
         await self._join(membership, logs)
         parts.group_admin.start()

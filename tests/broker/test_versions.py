@@ -12,7 +12,7 @@ from support.handler_calls import make_context
 from support.memory_transport import MemoryTransport
 from support.wire_client import response_of
 from tidelog.api.versions import VersionsApi
-from tidelog.cluster.metadata.features import initial_levels, supported_levels
+from tidelog.cluster.metadata.features import ELIGIBLE_FEATURE, initial_levels, supported_levels
 from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
@@ -52,7 +52,8 @@ FEATURES = list(supported_levels())
 
 
 def api() -> VersionsApi:
-    image = ClusterImage(CLUSTER_ID, features=initial_levels(), offset=17)
+    levels = {**initial_levels(), ELIGIBLE_FEATURE: 1}
+    image = ClusterImage(CLUSTER_ID, features=levels, offset=17)
     return VersionsApi(served=SERVED, cluster_id=CLUSTER_ID, node_id=1, image=lambda: image)
 
 

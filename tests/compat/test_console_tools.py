@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compat.brokers import Broker
-    from compat.jvm import Jvm
+    from compat.jvm import Jvm, ToolResult
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
 
@@ -232,3 +232,32 @@ def test_a_group_of_consumers(
     tools: Tools, java: Jvm, topic: str, fresh: Callable[[str], str]
 ) -> None:
     assert described_group(java, tools, topic, fresh("group")) == GROUP_OF_CONSUMERS
+
+
+def test_features(java: Jvm, broker: Broker) -> None:
+    def features(*args: str) -> ToolResult:
+        return java.tool("FeatureCommand", BOOTSTRAP, broker.bootstrap, *args)
+
+    def described() -> dict[str, list[str]]:
+        rows = features("describe").out.splitlines()
+        fields = [re.findall(r"\w+: (\S+)", row) for row in rows]
+        assert all(int(epoch) > 0 for *_, epoch in fields), rows
+        return {name: levels for name, *levels, _ in fields}
+
+    before = described()
+    assert before["group.version"] == ["0", "1", "1"]
+    assert before["transaction.version"] == ["0", "2", "2"]
+    assert before["metadata.version"] == ["3.3-IV3", "4.3-IV0", "4.3-IV0"]
+    level = ("--feature", "transaction.version=1")
+    for args, exit_code, text in (
+        (("downgrade", *level, "--dry-run"), 0, "transaction.version can be downgraded to 1."),
+        (("downgrade", *level), 0, "transaction.version was downgraded to 1."),
+        (("upgrade", "--feature", "transaction.version=2"), 0, "was upgraded to 2."),
+        (("disable", "--feature", "transaction.version", "--dry-run"), 0, "can be disabled."),
+        (("upgrade", *level), 1, "Could not upgrade transaction.version to 1. The update failed"),
+        (("upgrade", "--feature", "none=1"), 1, "does not support this feature"),
+        (("downgrade", "--metadata", "4.2"), 1, "Refusing to perform the requested downgrade"),
+    ):
+        result = features(*args)
+        assert (result.exit, text in result.out + result.err) == (exit_code, True), result
+    assert described() == before

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.controller.decisions import Decision, RefusedError
 from tidelog.cluster.controller.names import invalid_topic_reason
+from tidelog.cluster.metadata.features import ELIGIBLE_FEATURE
 from tidelog.cluster.metadata.image import (
     DEFAULT_BROKER_RESOURCE,
     RESOURCE_BROKER,
@@ -26,7 +27,7 @@ from tidelog.config.client_metrics import CLIENT_METRICS_KEYS, OutOfRangeError, 
 from tidelog.config.group_settings import GROUP_KEYS, validate_group
 from tidelog.config.vocabulary import PER_BROKER, READ_ONLY
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.metadata_records import ConfigRecord
+from tidelog_protocol.messages.metadata_records import ClearElrRecord, ConfigRecord
 from tidelog_storage.config import TOPIC_KEYS, ConfigError
 from tidelog_storage.config_rules import validate_topic
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+_MIN_ISR_KEY = "min.insync.replicas"
 _POOLS = (
     "background.threads",
     "num.io.threads",
@@ -118,13 +120,46 @@ def alter_configs(
         try:
             if named.count(identity) > 1:
                 raise _invalid("Each resource must appear at most once.")
-            records += _alter(image, config, resource)
+            altered = _alter(image, config, resource)
+            _check_min_isr(image, altered)
+            records += altered
         except RefusedError as refusal:
             code, message = refusal.code, refusal.message
         else:
             code, message = ErrorCode.NONE, None
         results.append(ResourceResult(resource.type, resource.name, code, message))
-    return Decision(records, results)
+    return Decision([*records, *_cleared_eligible(image, records)], results)
+
+
+def _check_min_isr(image: ClusterImage, records: Sequence[ConfigRecord]) -> None:
+    """Keep `min.insync.replicas` the same for all brokers while there are eligible replicas
+    (KIP-966)."""
+    for record in records:
+        if record.name != _MIN_ISR_KEY or record.resource_type != RESOURCE_BROKER:
+            continue
+        if not image.features.get(ELIGIBLE_FEATURE):
+            continue
+        if record.resource_name != DEFAULT_BROKER_RESOURCE:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+            )
+        if record.value is None:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+            )
+
+
+def _cleared_eligible(image: ClusterImage, records: Sequence[ConfigRecord]) -> list[ClearElrRecord]:
+    """Clear the eligible replicas that another `min.insync.replicas` had chosen (KIP-966)."""
+    if not image.features.get(ELIGIBLE_FEATURE):
+        return []
+    return [
+        ClearElrRecord(topic_name=record.resource_name)  # "", of the brokers' default: all topics
+        for record in records
+        if record.name == _MIN_ISR_KEY
+    ]
 
 
 def refused_by_the_asked(

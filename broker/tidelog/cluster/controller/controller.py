@@ -263,9 +263,7 @@ class Controller:
         from tidelog.cluster.controller.features import update_features
 
         self._lead(self._now())
-        records, response = update_features(
-            self._log.latest, self._config.node_id, request, api_version
-        )
+        records, response = update_features(self._log.latest, self._config, request, api_version)
         await self._log.commit(records)
         return response
 

@@ -57,6 +57,8 @@ class ImageBuilder:
         handler = _HANDLERS.get(type(record))
         if handler is not None:
             handler(self, record)
+        elif type(record) in _UNSERVED:
+            self._keep_unserved(record)
         elif type(record) not in _WITHOUT_IMAGE:
             raise ReplayError(f"no rule for {type(record).__name__}")
 
@@ -168,6 +170,15 @@ class ImageBuilder:
         if name is None:
             raise ReplayError(f"unknown topic id {topic_id.hex()}")
         return name
+
+    def _keep_unserved(self, record: Message) -> None:
+        kind = type(record)
+        name = kind.__name__.removeprefix("Remove")
+        identity = (name, *[getattr(record, field) for field in _UNSERVED[kind]])
+        if name == kind.__name__:
+            self._own("unserved")[identity] = record
+        else:
+            self._own("unserved").pop(identity, None)
 
     # ---- configuration ------------------------------------------------------------------------
 
@@ -323,7 +334,18 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
     records.BrokerRegistrationChangeRecord: ImageBuilder._change_broker,
 }
 
-# Records that change nothing an image shows: markers, and security that is not served yet.
+# Records of security, which nothing here serves: what sets one and what removes it, by identity.
+_UNSERVED: dict[type, tuple[str, ...]] = {
+    records.AccessControlEntryRecord: ("id",),
+    records.RemoveAccessControlEntryRecord: ("id",),
+    records.UserScramCredentialRecord: ("name", "mechanism"),
+    records.RemoveUserScramCredentialRecord: ("name", "mechanism"),
+    records.DelegationTokenRecord: ("token_id",),
+    records.RemoveDelegationTokenRecord: ("token_id",),
+}
+
+# Records that change nothing an image shows: markers, and registrations that Kafka's controllers
+# make again at their next start.
 _WITHOUT_IMAGE = frozenset(
     {
         records.NoOpRecord,
@@ -332,11 +354,5 @@ _WITHOUT_IMAGE = frozenset(
         records.RegisterControllerRecord,
         records.UnregisterControllerRecord,
         records.ZkMigrationStateRecord,
-        records.AccessControlEntryRecord,
-        records.RemoveAccessControlEntryRecord,
-        records.UserScramCredentialRecord,
-        records.RemoveUserScramCredentialRecord,
-        records.DelegationTokenRecord,
-        records.RemoveDelegationTokenRecord,
     }
 )
