@@ -70,6 +70,7 @@ SECTIONS = {
     "Creation of topics": keys.TopicKeys,
     "Metadata quorum and cluster": keys.QuorumKeys,
     "Fetches and replication": keys.FetchKeys,
+    "Quotas": keys.QuotaKeys,
     "Log directories, compaction and scrubbing": keys.LogKeys,
     "Consumer groups": keys.GroupKeys,
     "Consumer groups of KIP-848": group_keys.ConsumerGroupKeys,

@@ -26,6 +26,7 @@ The rooms, outermost first; each imports only rooms below it:
     shares/                    share partitions: records for share consumers
     coordinators/, tiered/     groups and transactions; the remote tier
     replication/               partitions, followers, and the requests parked on them
+    quotas/                    how much clients may use, and have used
     cluster/                   metadata, quorum, controller, this broker's life cycle
     network/                   sockets to frames, frames to handlers, requests to other brokers
     metrics/, config/          Kafka's metrics; settings by Kafka's names

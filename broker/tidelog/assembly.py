@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.metrics.meters import Meters
     from tidelog.network.dispatch import Handler, RequestContext
+    from tidelog.quotas.client_quotas import ClientQuotas
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
@@ -83,6 +84,7 @@ class Parts(NamedTuple):
     share_states: ShareStates
     share_groups: Callable[[], ShareGroups]
     topics: AutoTopics
+    quotas: ClientQuotas
     tier: RemoteTier | None
     volume_bytes: Callable[[str], tuple[int, int]]
     moves: Callable[[], LogDirMoves]
@@ -101,10 +103,12 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         loop = asyncio.get_running_loop()
         remote_fetches = RemoteFetches(replicas, parts.tier.reads, loop)
         remote_offsets = RemoteOffsets(replicas, parts.tier.reads, loop)
+    fetches = FetchApi(replicas, config, parts.runtime.rng, remote_fetches)
+    parts.quotas.limit_fetches(fetches.limit_by)
     handlers = joined(
         (
             ProduceApi(replicas, parts.transactions),
-            FetchApi(replicas, config, parts.runtime.rng, remote_fetches),
+            fetches,
             OffsetsApi(replicas, remote_offsets),
             LogDirsApi(replicas.logs, parts.volume_bytes, parts.moves),
             MetadataApi(metadata, parts.topics, config),
@@ -116,6 +120,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     of_consumer_groups = keys_of("consumer_groups")
     of_transactions = keys_of("txns", "txn_admin")
     of_resources = [ApiKey.LIST_CONFIG_RESOURCES]
+    of_users = keys_of("users")
     return {
         **handlers,
         **late_handlers(of_groups, lambda: _group_handlers(parts)),
@@ -124,6 +129,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **quota_handlers(metadata, parts.controller),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
         **(_telemetry_handlers(parts) if config.metrics_prometheus_listener else {}),
+        **late_handlers(of_users, _user_handlers),
         **(_share_handlers(parts) if SHARE_GROUPS_OFFERED else {}),
     }
 
@@ -185,6 +191,12 @@ def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
     from tidelog.api.config_resources import ConfigResourcesApi
 
     return ConfigResourcesApi(metadata).handlers()
+
+
+def _user_handlers() -> dict[ApiKey, Handler]:
+    from tidelog.api.user_credentials import UserCredentialsApi
+
+    return UserCredentialsApi().handlers()
 
 
 def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:

@@ -49,6 +49,8 @@ from tidelog.metrics.meters import DataPathCounts, Meters
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.network.observer import RequestObserver
+from tidelog.quotas.client_quotas import ClientQuotas
+from tidelog.quotas.replication import ReplicationQuotas
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
 from tidelog.start_error import StartError, one_line
@@ -135,6 +137,8 @@ class BrokerServer:
         """Those of the clients' listener; only after `start`."""
         self._dispatcher: Dispatcher | None = None
         self.meters = Meters()
+        is_metered = bool(config.metrics_prometheus_listener)
+        self._quotas = ClientQuotas(config, runtime.clock, self.meters if is_metered else None)
         self._metrics: PrometheusEndpoint | None = None
         self._requests: RequestObserver | None = None
         self._broker_epoch = -1
@@ -342,6 +346,7 @@ class BrokerServer:
             share_states=share_states,
             share_groups=self._share_groups,
             topics=topics,
+            quotas=self._quotas,
             tier=self._tier,
             volume_bytes=self._volume_bytes,
             moves=self._log_dir_moves,
@@ -393,6 +398,8 @@ class BrokerServer:
         self._metrics = metrics_endpoint(
             self.meters, self.config, self.replicas, self._groups, self.metadata
         )
+        self._quotas.throttle(self._dispatcher)
+        self._quotas.limit_connections(self._connections.limit_new)
         self._connections.open(self._dispatcher)
 
     def _share_partitions(self) -> SharePartitions:
@@ -463,6 +470,17 @@ class BrokerServer:
         )
         metadata.subscribe(publisher.publish)
         metadata.subscribe(self._settings.on_image)
+        self._follow_quotas(metadata, replicas)
+
+    def _follow_quotas(self, metadata: MetadataLog, replicas: ReplicaManager) -> None:
+        assert self._controller is not None
+        quotas, config = self._quotas, self.config
+        self._controller.charges = quotas.mutations
+        self._membership.forwarding.names_clients = lambda: quotas.has_mutations
+        metadata.subscribe(quotas.on_image)
+        if not config.is_alone():
+            limits = ReplicationQuotas(config, self.runtime.clock, replicas.limit_replication)
+            metadata.subscribe(limits.on_image)
 
     async def _join(self, membership: Membership, logs: LogManager) -> None:
         """Join the cluster, unless this broker's own disk fails while it waits for the others."""

@@ -61,6 +61,7 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
@@ -223,6 +224,7 @@ _APIS = (
     Api(ApiKey.OFFSET_DELETE, (0, 0), NEVER, "group_offsets"),
     Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), 1, "quotas"),
     Api(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), 1, "quotas"),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), 0, "users"),
     Api(ApiKey.VOTE, (0, 2), 0, "quorum"),
     Api(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), 1, "quorum"),
     Api(ApiKey.END_QUORUM_EPOCH, (0, 1), 1, "quorum"),

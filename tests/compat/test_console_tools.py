@@ -151,6 +151,33 @@ def test_performance_tools(tools: Tools, topic: str) -> None:
     assert int(measured.split(",")[4]) >= 20000
 
 
+def test_client_quotas(tools: Tools, topic: str, fresh: Callable[[str], str]) -> None:
+    client = fresh("client")
+    entity = ["--entity-type", "clients", "--entity-name", client]
+    tools.configs(*entity, "--alter", "--add-config", "producer_byte_rate=100000")
+    shown = f"Quota configs for client-id '{client}' are producer_byte_rate=100000.0"
+    eventually(lambda: tools.configs(*entity, "--describe").strip(), lambda text: text == shown)
+    address = ["--entity-type", "ips", "--entity-name", "192.0.2.77"]
+    tools.configs(*address, "--alter", "--add-config", "connection_creation_rate=5")
+    shown = "Quota configs for ip '192.0.2.77' are connection_creation_rate=5.0"
+    eventually(lambda: tools.configs(*address, "--describe").strip(), lambda text: text == shown)
+    user = ["--entity-type", "users", "--entity-name", client]
+    assert tools.configs(*user, "--describe").strip() == ""
+    produced = tools.jvm.tool(
+        "ProducerPerformance",
+        *["--topic", topic, "--num-records", "5500", "--record-size", "200", "--print-metrics"],
+        *["--throughput", "-1", "--producer-props", f"bootstrap.servers={tools.bootstrap}"],
+        f"client.id={client}",
+    )
+    assert produced.exit == 0, produced
+    throttled = re.search(r"produce-throttle-time-max:\{client-id=\S+\}\s*: (\d+)", produced.out)
+    assert throttled is not None, produced.out
+    assert int(throttled[1]) > 0
+    tools.configs(*entity, "--alter", "--delete-config", "producer_byte_rate")
+    tools.configs(*address, "--alter", "--delete-config", "connection_creation_rate")
+    eventually(lambda: tools.configs(*entity, "--describe").strip(), lambda text: not text)
+
+
 def test_broker_api_versions_and_cluster(tools: Tools) -> None:
     versions = tools.run("BrokerApiVersionsCommand")
     assert "Produce(0): 0 to 13" in versions

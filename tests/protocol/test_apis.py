@@ -54,6 +54,7 @@ ListPartitionReassignments 46 0 0 0
 OffsetDelete 47 0 0 -
 DescribeClientQuotas 48 0 1 1
 AlterClientQuotas 49 0 1 1
+DescribeUserScramCredentials 50 0 0 0
 Vote 52 0 2 0
 BeginQuorumEpoch 53 0 1 1
 EndQuorumEpoch 54 0 1 1

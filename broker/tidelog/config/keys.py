@@ -251,6 +251,25 @@ class FetchKeys:
     )
 
 
+class QuotaKeys:
+    """How the use of quotas is measured."""
+
+    quota_window_num: int = integer(11, "Windows over which rates of clients are measured.", low=1)
+    quota_window_size_seconds: int = integer(1, "Length of such a window, in seconds.", low=1)
+    replication_quota_window_num: int = integer(
+        11, "Windows over which rates of replication are measured.", low=1
+    )
+    replication_quota_window_size_seconds: int = integer(
+        1, "Length of such a window, in seconds.", low=1
+    )
+    controller_quota_window_num: int = integer(
+        11, "Windows whose mutations of topics a client may make at once.", low=1
+    )
+    controller_quota_window_size_seconds: int = integer(
+        1, "Length of such a window, in seconds.", low=1
+    )
+
+
 class LogKeys:
     """Log directories and the schedules of the log manager.
 

@@ -45,6 +45,7 @@ class Connections:
         self.on_empty: Callable[[], None] | None = None
         self.gate: Callable[[Any], Any] | None = None
         """Returns what new connections use in the place of their transports, if set."""
+        self._delay_s: Callable[[str], float] | None = None
         self._idle_s_max = idle_ms_max / 1000
         self._sweep_s = min(max(self._idle_s_max / 10, 0.05), 60.0)
         self._timer: asyncio.TimerHandle | None = None
@@ -108,6 +109,14 @@ class Connections:
             connection.abort()
         elif not self.is_open:
             connection.pause_reading()
+        elif self._delay_s is not None and (seconds := self._delay_s(connection.client_host)):
+            connection.pause_reading()
+            asyncio.get_running_loop().call_later(seconds, connection.close)
+
+    def limit_new(self, delay_s: Callable[[str], float] | None) -> None:
+        """Close each new connection after the seconds that `delay_s(address)` returns, if any,
+        without reading it (KIP-612)."""
+        self._delay_s = delay_s
 
     def _exceeded(self, new: Connection) -> str | None:
         """Return the limit that a new connection exceeds, or None."""

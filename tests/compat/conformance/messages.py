@@ -21,6 +21,7 @@ MODULES = (
     "txn_admin",
     "cluster_admin",
     "quotas",
+    "users",
     "quorum",
 )
 API_VERSIONS_KEY = 18

@@ -2,9 +2,9 @@
 
 Each function returns a `Decision` and changes nothing. The records of a decision are one batch of
 the metadata log, so that an operation happens as a whole or not at all. Error codes, their order
-and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599 without quotas).
+and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599).
 
-Not supported: authorization, quotas and create-topic policies.
+Not supported: authorization and create-topic policies.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from tidelog_protocol.messages.metadata_records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tidelog.cluster.controller.decisions import Charge
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Rng
@@ -53,7 +54,11 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
 def create_topics(
-    image: ClusterImage, request: CreateTopicsRequest, config: BrokerConfig, rng: Rng
+    image: ClusterImage,
+    request: CreateTopicsRequest,
+    config: BrokerConfig,
+    rng: Rng,
+    charge: Charge | None = None,
 ) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
     """Decide a CreateTopics. Results: as requested, then duplicates, then the prohibited name."""
     names = [topic.name for topic in request.topics]
@@ -70,7 +75,7 @@ def create_topics(
                     ErrorCode.POLICY_VIOLATION,
                     "Excessively large number of partitions per request.",
                 )
-            new, result = _create_topic(image, topic, config, rng)
+            new, result = _create_topic(image, topic, config, rng, charge)
         except RefusedError as refusal:
             result = _create_error(topic.name, refusal.code, refusal.message)
         else:
@@ -91,6 +96,7 @@ def _create_topic(
     topic: CreateTopicsRequest.CreatableTopic,
     config: BrokerConfig,
     rng: Rng,
+    charge: Charge | None,
 ) -> tuple[list[Message], CreateTopicsResponse.CreatableTopicResult]:
     _check_new_name(image, topic.name)
     overrides = _creation_configs(topic.configs)
@@ -100,6 +106,8 @@ def _create_topic(
     if error is not None:
         raise RefusedError(ErrorCode.INVALID_CONFIG, error)
     replicas = _new_replicas(image, topic, config, rng)
+    if charge is not None:
+        charge.take(len(replicas))
     topic_id = rng.uuid()
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += [
@@ -287,7 +295,7 @@ def _create_error(
 
 
 def create_partitions(
-    image: ClusterImage, request: CreatePartitionsRequest, rng: Rng
+    image: ClusterImage, request: CreatePartitionsRequest, rng: Rng, charge: Charge | None = None
 ) -> Decision[CreatePartitionsResponse.CreatePartitionsTopicResult]:
     """Decide a CreatePartitions. Results: duplicates first, then as requested."""
     duplicates = repeated(topic.name for topic in request.topics)
@@ -300,7 +308,7 @@ def create_partitions(
         if topic.name in duplicates:
             continue
         try:
-            records += _grow(image, topic, rng)
+            records += _grow(image, topic, rng, charge)
         except RefusedError as refusal:
             results.append(_grow_result(topic.name, refusal.code, refusal.message))
         else:
@@ -309,7 +317,10 @@ def create_partitions(
 
 
 def _grow(
-    image: ClusterImage, topic: CreatePartitionsRequest.CreatePartitionsTopic, rng: Rng
+    image: ClusterImage,
+    topic: CreatePartitionsRequest.CreatePartitionsTopic,
+    rng: Rng,
+    charge: Charge | None,
 ) -> list[Message]:
     known = image.topics.get(topic.name)
     if known is None:
@@ -329,6 +340,8 @@ def _grow(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
     replicas = _grown_replicas(image, known, topic, additional, rng)
+    if charge is not None:
+        charge.take(additional)
     return [
         _partition_record(image, known.topic_id, count + index, assigned)
         for index, assigned in enumerate(replicas)
