@@ -204,6 +204,8 @@ class ShareHistory:
         if kind is AckType.RENEW:
             each.until_s, each.ended_s = sent_s + each.lock_s, now_s + each.lock_s
             return
+        if is_below and now_s >= each.until_s:
+            return  # the end of its lock may have archived it, at a leader that cannot write that
         if kind is AckType.ACCEPT:
             first = known.accepted.setdefault(offset, each)
             is_first = first is each or is_below
