@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from tidelog.config import group_keys, keys, tiered_keys
 from tidelog.config.broker import DEVELOPER_PROFILE, update_mode
-from tidelog.config.client_metrics import CLIENT_METRICS_KEYS
 from tidelog.config.group_settings import GROUP_KEYS
 from tidelog.config.vocabulary import READ_ONLY, BrokerKey
 from tidelog.control.openapi import document
@@ -60,9 +59,9 @@ A key that is not declared, or a value out of range, stops the start with one li
 key. A topic's own settings come with its creation or with `tidelog configs set`.
 
 The second column has the type, the default and the range. `tidelog configs set` may change
-`cluster-wide` and `per-broker` settings while the broker runs, as in Kafka, and they count at once;
-the [limits](limits.md) name the two that do not. Types, defaults and ranges are those of Apache
-Kafka 4.4 unless the text says "tidelog's own".
+`cluster-wide` and `per-broker` settings while the broker runs, as in Kafka; the [limits](limits.md)
+name those that count from the next start only. Types, defaults and ranges are those of Apache Kafka
+4.4 unless the text says "tidelog's own".
 
 """
 SECTIONS = {
@@ -70,7 +69,6 @@ SECTIONS = {
     "Creation of topics": keys.TopicKeys,
     "Metadata quorum and cluster": keys.QuorumKeys,
     "Fetches and replication": keys.FetchKeys,
-    "Quotas": keys.QuotaKeys,
     "Log directories, compaction and scrubbing": keys.LogKeys,
     "Consumer groups": keys.GroupKeys,
     "Consumer groups of KIP-848": group_keys.ConsumerGroupKeys,
@@ -100,7 +98,6 @@ def configuration() -> str:
     parts.append(table("Defaults of topics", BROKER_KEYS, are_brokers=True))
     parts.append(table("Settings of a topic", TOPIC_KEYS))
     parts.append(table("Settings of a group", GROUP_KEYS))
-    parts.append(table("Settings of a subscription of clients' metrics", CLIENT_METRICS_KEYS))
     return "".join(parts)
 
 

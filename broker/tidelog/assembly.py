@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.share.share_groups import ShareGroups
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
-    from tidelog.metrics.meters import Meters
     from tidelog.network.dispatch import Handler, RequestContext
-    from tidelog.quotas.client_quotas import ClientQuotas
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
@@ -74,7 +72,6 @@ class Parts(NamedTuple):
 
     config: BrokerConfig
     runtime: Runtime
-    meters: Meters
     metadata: MetadataLog
     controller: Controller
     replicas: ReplicaManager
@@ -84,7 +81,6 @@ class Parts(NamedTuple):
     share_states: ShareStates
     share_groups: Callable[[], ShareGroups]
     topics: AutoTopics
-    quotas: ClientQuotas
     tier: RemoteTier | None
     volume_bytes: Callable[[str], tuple[int, int]]
     moves: Callable[[], LogDirMoves]
@@ -103,12 +99,10 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         loop = asyncio.get_running_loop()
         remote_fetches = RemoteFetches(replicas, parts.tier.reads, loop)
         remote_offsets = RemoteOffsets(replicas, parts.tier.reads, loop)
-    fetches = FetchApi(replicas, config, parts.runtime.rng, remote_fetches)
-    parts.quotas.limit_fetches(fetches.limit_by)
     handlers = joined(
         (
             ProduceApi(replicas, parts.transactions),
-            fetches,
+            FetchApi(replicas, config, parts.runtime.rng, remote_fetches),
             OffsetsApi(replicas, remote_offsets),
             LogDirsApi(replicas.logs, parts.volume_bytes, parts.moves),
             MetadataApi(metadata, parts.topics, config),
@@ -120,7 +114,6 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     of_consumer_groups = keys_of("consumer_groups")
     of_transactions = keys_of("txns", "txn_admin")
     of_resources = [ApiKey.LIST_CONFIG_RESOURCES]
-    of_users = keys_of("users")
     return {
         **handlers,
         **late_handlers(of_groups, lambda: _group_handlers(parts)),
@@ -128,8 +121,6 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
         **quota_handlers(metadata, parts.controller),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
-        **(_telemetry_handlers(parts) if config.metrics_prometheus_listener else {}),
-        **late_handlers(of_users, _user_handlers),
         **(_share_handlers(parts) if SHARE_GROUPS_OFFERED else {}),
     }
 
@@ -176,27 +167,10 @@ def quota_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey
     return late_handlers(keys_of("quotas"), of_quotas)
 
 
-def _telemetry_handlers(parts: Parts) -> dict[ApiKey, Handler]:
-    def build() -> dict[ApiKey, Handler]:
-        from tidelog.api.telemetry import TelemetryApi
-
-        bytes_max = parts.config.telemetry_max_bytes
-        api = TelemetryApi(parts.metadata, parts.runtime, parts.meters, bytes_max=bytes_max)
-        return api.handlers()
-
-    return late_handlers(keys_of("telemetry"), build)
-
-
 def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
     from tidelog.api.config_resources import ConfigResourcesApi
 
     return ConfigResourcesApi(metadata).handlers()
-
-
-def _user_handlers() -> dict[ApiKey, Handler]:
-    from tidelog.api.user_credentials import UserCredentialsApi
-
-    return UserCredentialsApi().handlers()
 
 
 def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.formatting import look, not_formatted, random_cluster_id
-from tidelog.cluster.metadata.features import KRAFT_FEATURE, registered_levels, unsupported
 from tidelog.cluster.metadata.image import is_of_the_brokers
 from tidelog.cluster.metadata.settings import METADATA_PARTITION, MetadataLogSettings
 from tidelog.start_error import StartError, system_words
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClientListeners",
-    "check_features",
     "check_metadata_log",
     "check_tier",
     "metadata_log_settings",
@@ -156,27 +154,6 @@ def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager)
             f" {len(partitions)} logs of topics, such as {partitions[0]}: set it to the directory"
             " of their metadata log, or move these logs away"
         )
-
-
-def check_features(image: ClusterImage) -> None:
-    """StartError if a finalized level of a feature promises what this broker cannot keep."""
-    names = unsupported(image.features)
-    if not names:
-        return
-    known = registered_levels()
-    lower = [
-        f"--feature {name}={known.get(name, (0, 0))[1]}"
-        for name in (text.split()[0] for text in names)
-    ]
-    advice = (
-        f"{KRAFT_FEATURE} cannot be lowered: move the records with MirrorMaker 2"
-        if KRAFT_FEATURE in image.features
-        else "Start the Apache Kafka that wrote these directories, run `kafka-features downgrade"
-        f" {' '.join(lower)}`, and stop it"
-    )
-    raise StartError(
-        f"the cluster has features that tidelog does not know: {', '.join(names)}. {advice}"
-    )
 
 
 def check_tier(config: BrokerConfig, image: ClusterImage) -> None:

@@ -32,10 +32,8 @@ from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.share.share_states import ShareStates
 from tidelog.coordinators.transactions.transactions import Transactions
 from tidelog.disk_watch import DiskWatch
-from tidelog.dynamic_settings import DynamicSettings
 from tidelog.foundation import (
     ClientListeners,
-    check_features,
     check_metadata_log,
     check_tier,
     metadata_log_settings,
@@ -49,8 +47,6 @@ from tidelog.metrics.meters import DataPathCounts, Meters
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.network.observer import RequestObserver
-from tidelog.quotas.client_quotas import ClientQuotas
-from tidelog.quotas.replication import ReplicationQuotas
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
 from tidelog.start_error import StartError, one_line
@@ -114,7 +110,6 @@ class BrokerServer:
             idle_ms_max=config.connections_max_idle_ms,
             connections_max=config.max_connections,
         )
-        self._settings = DynamicSettings(config)
         self._membership = Membership(config, runtime, new_fetcher)
         self._logs: LogManager | None = None
         self._disks: DiskWatch | None = None
@@ -137,8 +132,6 @@ class BrokerServer:
         """Those of the clients' listener; only after `start`."""
         self._dispatcher: Dispatcher | None = None
         self.meters = Meters()
-        is_metered = bool(config.metrics_prometheus_listener)
-        self._quotas = ClientQuotas(config, runtime.clock, self.meters if is_metered else None)
         self._metrics: PrometheusEndpoint | None = None
         self._requests: RequestObserver | None = None
         self._broker_epoch = -1
@@ -277,7 +270,7 @@ class BrokerServer:
         if logs.future_partitions():
             self._log_dir_moves()
         self._follow_images(parts.metadata, parts.replicas)
-        check_features(parts.metadata.open())
+        parts.metadata.open()
         membership.open()
         await self._join(membership, logs)
         parts.group_admin.start()
@@ -336,7 +329,6 @@ class BrokerServer:
         return Parts(
             config=config,
             runtime=runtime,
-            meters=self.meters,
             metadata=metadata,
             controller=controller,
             replicas=replicas,
@@ -346,7 +338,6 @@ class BrokerServer:
             share_states=share_states,
             share_groups=self._share_groups,
             topics=topics,
-            quotas=self._quotas,
             tier=self._tier,
             volume_bytes=self._volume_bytes,
             moves=self._log_dir_moves,
@@ -372,18 +363,7 @@ class BrokerServer:
             executor=self.runtime.executor,
             on_failure=disks.file_failed,
         )
-        self._settings.follow(self._maintenance.reconfigure)
-        self._settings.follow(self._reconfigure)
         self._maintenance.start()
-
-    def _reconfigure(self, config: BrokerConfig) -> None:
-        """Follow dynamic settings of small parts."""
-        assert self._logs is not None
-        assert self._transactions is not None
-        self._connections.connections_max = config.max_connections
-        self._connections.connections_per_ip_max = config.max_connections_per_ip
-        self._logs.expire_producers_after(config.producer_id_expiration_ms)
-        self._transactions.reconfigure(config)
 
     def _serve(self, cluster_id: str) -> None:
         """Answer clients; the broker has joined."""
@@ -398,8 +378,6 @@ class BrokerServer:
         self._metrics = metrics_endpoint(
             self.meters, self.config, self.replicas, self._groups, self.metadata
         )
-        self._quotas.throttle(self._dispatcher)
-        self._quotas.limit_connections(self._connections.limit_new)
         self._connections.open(self._dispatcher)
 
     def _share_partitions(self) -> SharePartitions:
@@ -469,18 +447,6 @@ class BrokerServer:
             replicas, self._share_states, self._groups, self._transactions, self._tier
         )
         metadata.subscribe(publisher.publish)
-        metadata.subscribe(self._settings.on_image)
-        self._follow_quotas(metadata, replicas)
-
-    def _follow_quotas(self, metadata: MetadataLog, replicas: ReplicaManager) -> None:
-        assert self._controller is not None
-        quotas, config = self._quotas, self.config
-        self._controller.charges = quotas.mutations
-        self._membership.forwarding.names_clients = lambda: quotas.has_mutations
-        metadata.subscribe(quotas.on_image)
-        if not config.is_alone():
-            limits = ReplicationQuotas(config, self.runtime.clock, replicas.limit_replication)
-            metadata.subscribe(limits.on_image)
 
     async def _join(self, membership: Membership, logs: LogManager) -> None:
         """Join the cluster, unless this broker's own disk fails while it waits for the others."""

@@ -285,12 +285,6 @@ class LogManager:
             key: one for directory in self.directories for key, one in directory.partitions.items()
         }
 
-    def expire_producers_after(self, expiration_ms: int) -> None:
-        """Set `producer.id.expiration.ms`, for loaded logs too."""
-        self._producer_expiration_ms = expiration_ms
-        for log in self._logs.values():
-            log.producers.expiration_ms = expiration_ms
-
     def loaded(self) -> Iterable[Log]:
         """Return the logs loaded since the start."""
         return self._logs.values()

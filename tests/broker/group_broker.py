@@ -132,9 +132,6 @@ class Peer:
     def at_close(self, callback: Callable[[], None]) -> None:
         """There is no connection behind the request."""
 
-    def throttle(self, seconds: float) -> None:
-        """There is no connection behind the request."""
-
     def complete(self, context: RequestContext, response: Any) -> None:
         assert context.answer is None
         context.answer = self.dispatcher.encode(context, response)

@@ -218,23 +218,15 @@ def test_eligibility_survives_a_clean_stop_alone(previous: int, kept: tuple[int,
         old, brokers=brokers, features=ELIGIBLE, topic_config={"min.insync.replicas": "2"}
     )
     request = registration(1, life=77, previous_broker_epoch=previous)
+    request.features.append(
+        type(request).Feature(
+            name="eligible.leader.replicas.version",
+            min_supported_version=0,
+            max_supported_version=1,
+        )
+    )
     _, after = register(image, request)
     assert after.topics["t"].partitions[0].eligible_leader_replicas == kept
-
-
-def test_the_last_leader_leads_again_after_a_kill() -> None:
-    """An only replica that was killed: neither in sync nor eligible, but no other one is left."""
-    old = partition((1,), isr=(1,))
-    image = image_of(old, brokers=[broker(1)], features=ELIGIBLE)
-    _, after = register(image, registration(1, life=77, previous_broker_epoch=-1))
-    left = after.topics["t"].partitions[0]
-    assert (left.leader, left.isr, left.eligible_leader_replicas) == (-1, (), ())
-    assert left.last_known_eligible_leader_replicas == (1,)
-    beating = Beating(after)
-    assert beating(beat(1, NEW_EPOCH)) == (True, False, False)
-    again = beating.image.topics["t"].partitions[0]
-    assert (again.leader, again.isr, again.leader_recovery_state) == (1, (1,), 1)
-    assert again.last_known_eligible_leader_replicas == ()
 
 
 # ---- heartbeats -------------------------------------------------------------------------------

@@ -19,10 +19,7 @@ IMAGE = cluster(
     topic("e", 1),
     topic("f", 2),
     brokers=[BrokerImage(1, "h", 1), BrokerImage(2, "h", 2), BrokerImage(3, "h", 3, fenced=True)],
-)._replace(
-    group_configs={"g": {"consumer.session.timeout.ms": "50000"}},
-    client_metrics={"s": {"metrics": "*"}},
-)
+)._replace(group_configs={"g": {"consumer.session.timeout.ms": "50000"}})
 KEY = ApiKey.LIST_CONFIG_RESOURCES
 
 
@@ -36,19 +33,18 @@ def listed(version: int, *types: int) -> tuple[int, list[tuple[str, int]]]:
 
 
 GROUPS, TOPICS = [("g", GROUP)], [("e", TOPIC), ("f", TOPIC)]
-SUBSCRIPTIONS = [("s", METRICS)]
 BROKERS, LOGGERS = [("1", BROKER), ("2", BROKER)], [("1", LOGGER), ("2", LOGGER)]
 
 
 @pytest.mark.parametrize(
     ("types", "expected"),
     [
-        ((), GROUPS + SUBSCRIPTIONS + LOGGERS + BROKERS + TOPICS),
+        ((), GROUPS + LOGGERS + BROKERS + TOPICS),
         ((GROUP,), GROUPS),
         ((TOPIC, GROUP, GROUP), GROUPS + TOPICS),
         ((BROKER,), BROKERS),
         ((LOGGER,), LOGGERS),
-        ((METRICS,), SUBSCRIPTIONS),
+        ((METRICS,), []),
     ],
 )
 def test_resources_by_type(types: tuple[int, ...], expected: list[tuple[str, int]]) -> None:
@@ -61,4 +57,4 @@ def test_an_unknown_type_fails_all(types: tuple[int, ...]) -> None:
 
 
 def test_the_first_version_lists_client_metrics() -> None:
-    assert listed(0) == (ErrorCode.NONE, SUBSCRIPTIONS)
+    assert listed(0) == (ErrorCode.NONE, [])

@@ -99,22 +99,6 @@ def test_connections_above_the_limit_are_closed() -> None:
     run(test)
 
 
-def test_connections_of_one_address_above_its_limit_are_closed() -> None:
-    async def test() -> None:
-        broker = HandlerBroker()
-        unlimited = broker.connect()
-        broker.connections.connections_per_ip_max = 2
-        transports = [broker.connect() for _ in range(3)]
-        assert [transport.aborted for transport in transports] == [False, True, True]
-        await settle()
-        first = next(iter(broker.connections.live))
-        first.client_host = "192.0.2.9"  # of another address from now on
-        assert not broker.connect().aborted
-        assert not unlimited.aborted
-
-    run(test)
-
-
 def test_early_clients_wait_until_the_broker_is_open() -> None:
     async def test() -> None:
         broker = HandlerBroker()

@@ -11,8 +11,6 @@ from tidelog.config.broker import BrokerConfig, update_mode
 from tidelog.config.group_settings import GROUP_KEYS, effective, validate_group
 from tidelog.coordinators.groups.consumer.settings import assignor_names, limits_of
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
-from tidelog.coordinators.groups.streams import limits as streams_limits
-from tidelog.coordinators.groups.streams.views import StreamsLimits
 from tidelog_storage.config_key import ConfigError
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -276,21 +274,6 @@ def test_limits_that_changed_later_cut_a_groups_own_value() -> None:
     assert (
         effective(config, {"streams.num.standby.replicas": "9"}, "streams.num.standby.replicas")
         == 2
-    )
-
-
-def test_the_limits_of_a_streams_group_are_the_brokers_or_its_own() -> None:
-    image = cluster()
-    assert streams_limits.limits_of(broker_config(), image, "g") == StreamsLimits()
-    own = {
-        "streams.session.timeout.ms": "70000",
-        "streams.num.standby.replicas": "1",
-        "streams.initial.rebalance.delay.ms": "0",
-    }
-    image = image._replace(group_configs={"g": own})
-    config = broker_config(group_streams_max_size="3")
-    assert streams_limits.limits_of(config, image, "g") == StreamsLimits(
-        session_timeout_ms=60_000, size_max=3, initial_rebalance_delay_ms=0, standby_replicas=1
     )
 
 

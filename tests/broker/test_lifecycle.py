@@ -168,10 +168,10 @@ def test_a_cluster_that_will_never_take_it() -> None:
 def test_a_cluster_with_features_of_another_version_names_them() -> None:
     async def test() -> None:
         broker, controller = lifecycle(refused(ErrorCode.UNSUPPORTED_VERSION))
-        levels = {"metadata.version": 30, "streams.version": 2, "share.version": 2}
+        levels = {"metadata.version": 30, "streams.version": 1, "share.version": 2}
         metadata = controller.metadata
         metadata.image = metadata.image._replace(features=levels)
-        text = "another version; tidelog does not know streams.version 2, share.version 2 (UNSUPP"
+        text = "another version; tidelog does not know streams.version 1, share.version 2 (UNSUPP"
         with pytest.raises(LifecycleError, match=re.escape(text)):
             await broker.start()
 

@@ -11,7 +11,6 @@ from tidelog.cluster.metadata import features
 from tidelog.cluster.metadata.features import (
     finalized_levels,
     initial_levels,
-    registered_levels,
     supported_levels,
     unsupported,
 )
@@ -19,8 +18,6 @@ from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.cluster.metadata.records import bootstrap_records
 from tidelog.cluster.metadata.replay import replay
 from tidelog.cluster.metadata.snapshots import SnapshotId, decode_snapshot
-from tidelog.foundation import check_features
-from tidelog.start_error import StartError
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 
@@ -49,11 +46,7 @@ def test_a_new_cluster_begins_with_the_levels(group_version: int) -> None:
 
 
 def test_what_brokers_register(group_version: int) -> None:
-    ranges = {
-        "metadata.version": (7, 30),
-        "transaction.version": (0, 2),
-        "eligible.leader.replicas.version": (0, 1),
-    }
+    ranges = {"metadata.version": (7, 30), "transaction.version": (0, 2)}
     assert supported_levels() == (ranges | {"group.version": (0, 1)} if group_version else ranges)
 
 
@@ -101,35 +94,5 @@ def test_old_clients_see_no_feature_that_may_be_at_level_0() -> None:
 
 
 def test_levels_that_a_broker_cannot_work_with() -> None:
-    levels = {"metadata.version": 31, "transaction.version": 2, "streams.version": 2, "old": 0}
-    assert unsupported(levels) == ["metadata.version 31", "streams.version 2"]
-
-
-def test_levels_that_a_directory_of_kafka_keeps() -> None:
-    """What Kafka 4.3.1's `kafka-storage format` finalizes, without options."""
-    levels = WITH | {
-        "eligible.leader.replicas.version": 1,
-        "share.version": 1,
-        "streams.version": 1,
-    }
-    assert unsupported(levels) == []
-    assert registered_levels()["streams.version"] == (0, 1)
-    assert "streams.version" not in finalized_levels(levels), "nothing serves it"
-    assert finalized_levels(levels)["eligible.leader.replicas.version"] == 1
-    check_features(ClusterImage("c", features=levels))
-
-
-@pytest.mark.parametrize(
-    ("name", "level", "advice"),
-    [
-        ("new.version", 3, "--feature new.version=0`"),
-        ("transaction.version", 3, "--feature transaction.version=2`"),
-        ("kraft.version", 1, "MirrorMaker"),
-    ],
-)
-def test_a_level_that_is_not_known_refuses_the_start(name: str, level: int, advice: str) -> None:
-    with pytest.raises(StartError) as refused:
-        check_features(ClusterImage("c", features=WITH | {name: level}))
-    assert f"{name} {level}" in str(refused.value)
-    assert advice in str(refused.value)
-    assert "\n" not in str(refused.value)
+    levels = {"metadata.version": 31, "transaction.version": 2, "share.version": 1, "old": 0}
+    assert unsupported(levels) == ["metadata.version 31", "share.version 1"]

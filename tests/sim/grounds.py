@@ -36,7 +36,6 @@ from sim.mutants import (
     groups,
     healing,
     remote,
-    shares,
     storage,
     strangers,
     transactions,
@@ -46,7 +45,6 @@ from sim.mutants import tier as tier_mutants
 from sim.rotten_state import run_rotten_state
 from sim.run import run_seed
 from sim.scrubs import run_scrubs
-from sim.share_groups import run_share_groups
 from sim.test_file_mutants import PLAYS as FILE_PLAYS
 from sim.test_remote_lineage import live as live_branches
 from sim.test_remote_tier import live
@@ -167,7 +165,6 @@ GROUNDS = (
     Ground("three replicas and a store", remote.MUTANTS, _play(_tier)),
     Ground("dead branches", tier_mutants.BRANCHES, _play(_branches)),
     Ground("consumer groups", groups.MUTANTS, _play(run_consumer_groups)),
-    Ground("share groups", shares.MUTANTS, _play(run_share_groups)),
     Ground("cuts", storage.CUTS, _play(run_cuts)),
     Ground("folder lives", folders.LIVES, _play(run_folder_lives)),
     Ground("header rot", healing.HEADERS, _random(BROKERS), has_header_rot),

@@ -23,9 +23,8 @@ versions.py         ApiVersions
 metadata.py         Metadata, DescribeCluster, DescribeTopicPartitions
 topics.py           CreateTopics, DeleteTopics, CreatePartitions
 configs.py          DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
-client_quotas.py    DescribeClientQuotas, AlterClientQuotas
-config_resources.py  ListConfigResources; user_credentials.py  DescribeUserScramCredentials
-telemetry.py        GetTelemetrySubscriptions, PushTelemetry (KIP-714)
+client_quotas.py     DescribeClientQuotas, AlterClientQuotas
+config_resources.py  ListConfigResources
 log_dirs.py         DescribeLogDirs, AlterReplicaLogDirs
 elections.py        ElectLeaders, UnregisterBroker, reassignments of partitions
 

@@ -195,6 +195,6 @@ def _pattern(text: str | None) -> Callable[[str], bool]:
     """Return a test of whole transactional ids; ValueError for an invalid pattern."""
     if not text:
         return lambda name: True
-    from tidelog.config.patterns import matcher  # noqa: PLC0415 - seldom asked
+    from tidelog.coordinators.patterns import matcher  # noqa: PLC0415 - seldom asked
 
     return matcher(text)

@@ -24,7 +24,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.metadata.features import registered_levels, unsupported
+from tidelog.cluster.metadata.features import supported_levels, unsupported
 from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import (
@@ -132,7 +132,7 @@ class BrokerLifecycle:
                 BrokerRegistrationRequest.Feature(
                     name=name, min_supported_version=low, max_supported_version=high
                 )
-                for name, (low, high) in registered_levels().items()
+                for name, (low, high) in supported_levels().items()
             ],
             rack=config.broker_rack,
             log_dirs=[directory.directory_id for directory in logs.directories],

@@ -58,7 +58,6 @@ class BrokerConfig(
     config_keys.TopicKeys,
     config_keys.QuorumKeys,
     config_keys.FetchKeys,
-    config_keys.QuotaKeys,
     config_keys.LogKeys,
     config_keys.GroupKeys,
     group_keys.ConsumerGroupKeys,

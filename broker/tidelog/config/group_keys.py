@@ -254,9 +254,6 @@ class StreamsGroupKeys:
     )
     group_streams_min_heartbeat_interval_ms: int = integer(5000, "Its minimum.", low=1)
     group_streams_max_heartbeat_interval_ms: int = integer(15000, "Its maximum.", low=1)
-    group_streams_max_size: int = integer(
-        2147483647, "Members of one streams group.", low=1, inert=True
-    )
     group_streams_num_standby_replicas: int = integer(
         0, "Standby replicas of each task.", low=0, inert=True
     )

@@ -94,7 +94,7 @@ class ProcessKeys:
         2147483647, "Connections to the broker at a time.", low=0, mode=CLUSTER_WIDE
     )
     max_connections_per_ip: int = integer(
-        2147483647, "Connections from one address at a time.", low=0, mode=CLUSTER_WIDE
+        2147483647, "Connections from one address at a time.", low=0, mode=CLUSTER_WIDE, inert=True
     )
     queued_max_requests: int = integer(
         500, "Requests waiting to be handled.", low=1, importance=HIGH, inert=True
@@ -120,12 +120,6 @@ class ProcessKeys:
         "Also serve the series of topics that brokers make for themselves, such as "
         "`__consumer_offsets`. Totals count them anyway. tidelog's own.",
         internal=True,
-    )
-    telemetry_max_bytes: int = integer(
-        1048576,
-        "Largest metrics that a client may push, in bytes, compressed or not (KIP-714).",
-        low=1,
-        importance=LOW,
     )
     background_threads: int = integer(
         10, "Threads for background work.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
@@ -248,25 +242,6 @@ class FetchKeys:
     replica_fetch_backoff_ms: int = integer(1000, "Pause of a follower after an error.", low=0)
     replica_high_watermark_checkpoint_interval_ms: int = long(
         5000, "Time between writes of replication-offset-checkpoint.", importance=HIGH
-    )
-
-
-class QuotaKeys:
-    """How the use of quotas is measured."""
-
-    quota_window_num: int = integer(11, "Windows over which rates of clients are measured.", low=1)
-    quota_window_size_seconds: int = integer(1, "Length of such a window, in seconds.", low=1)
-    replication_quota_window_num: int = integer(
-        11, "Windows over which rates of replication are measured.", low=1
-    )
-    replication_quota_window_size_seconds: int = integer(
-        1, "Length of such a window, in seconds.", low=1
-    )
-    controller_quota_window_num: int = integer(
-        11, "Windows whose mutations of topics a client may make at once.", low=1
-    )
-    controller_quota_window_size_seconds: int = integer(
-        1, "Length of such a window, in seconds.", low=1
     )
 
 

@@ -28,7 +28,6 @@ PARTS = (
     "cluster",
     "control",
     "coordinators",
-    "dynamic_settings",
     "healing",
     "lifecycle",
     "maintenance",

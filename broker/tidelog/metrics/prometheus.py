@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from tidelog.metrics.meters import Family, Labels, Meters, Name, Sample, Timer
+    from tidelog.metrics.meters import Labels, Meters, Name, Sample, Timer
 
     IsHidden = Callable[[str], bool] | None
 
@@ -83,33 +83,12 @@ def families(meters: Meters, is_hidden: IsHidden = None) -> Iterable[Metric]:
             return samples
         return [one for one in samples if not is_hidden(dict(one.labels).get("topic", ""))]
 
-    own: set[str] = set()
-    for metric in _of_the_broker(meters, shown):
-        own.add(metric.name)
-        yield metric
-    for read in meters.pushed:
-        for pushed in read():
-            # No client may spoil what the broker says of itself.
-            if own.isdisjoint((pushed.name, pushed.name.removesuffix("_total"))):
-                yield _pushed(pushed)
-
-
-def _of_the_broker(
-    meters: Meters, shown: Callable[[list[Sample]], list[Sample]]
-) -> Iterable[Metric]:
     for name, samples in meters.counts():
         yield _filled(CounterMetricFamily, name, shown(samples))
     for name, samples in meters.gauges():
         yield _filled(GaugeMetricFamily, name, shown(samples))
     for name, timers in meters.timers():
         yield _summary(name, timers)
-
-
-def _pushed(family: Family) -> Metric:
-    text = "Pushed by clients (KIP-714)."
-    if family.is_counter:
-        return _with(CounterMetricFamily(family.name, text), family.samples)
-    return _with(GaugeMetricFamily(family.name, text), family.samples)
 
 
 def metric_name(name: Name) -> str:
@@ -121,13 +100,13 @@ def metric_name(name: Name) -> str:
 def _filled(
     family: type[CounterMetricFamily | GaugeMetricFamily], name: Name, samples: list[Sample]
 ) -> Metric:
-    return _with(family(metric_name(name), str(name)), samples)
-
-
-def _with(made: CounterMetricFamily | GaugeMetricFamily, samples: list[Sample]) -> Metric:
-    suffix = "_total" if isinstance(made, CounterMetricFamily) else ""
+    made = family(metric_name(name), str(name))
     for sample in samples:
-        made.add_sample(made.name + suffix, dict(sample.labels), sample.value)
+        made.add_sample(
+            made.name + ("_total" if family is CounterMetricFamily else ""),
+            dict(sample.labels),
+            sample.value,
+        )
     return made
 
 

@@ -12,7 +12,6 @@ Its bounds:
 - `QUEUED_BYTES_MAX` of responses not yet written and of unanswered requests, and `IN_FLIGHT_MAX`
   such requests. Above either, or while an `async def` handler runs, the remaining frames of the
   wake-up are held (copied, at most one receive buffer or one large frame) and reading is paused.
-- A client above a quota: nothing of it is read until its throttle time is over (KIP-219).
 - A slow reader: the transport holds the part of one write that the socket did not take, the rest
   stays here by reference until `resume_writing`.
 - `connections.py` limits the number and idle time of all connections of a broker.
@@ -93,7 +92,6 @@ class Connection(asyncio.BufferedProtocol):
         "_slot_bytes",
         "_slots",
         "_socket",
-        "_throttling",
         "_transport",
         "_write_paused",
         "active",
@@ -122,7 +120,6 @@ class Connection(asyncio.BufferedProtocol):
         self._serve_scheduled = False
         self._transport: Any = None
         self._socket = -1
-        self._throttling: asyncio.TimerHandle | None = None
         self._at_close: Sequence[Callable[[], None]] = ()
         self.active = True
         self.closing = False
@@ -154,9 +151,6 @@ class Connection(asyncio.BufferedProtocol):
         self.closing = True
         self._transport = None
         self._socket = -1
-        if self._throttling is not None:
-            self._throttling.cancel()
-            self._throttling = None
         self._owner.forget(self)
         callbacks, self._at_close = self._at_close, ()
         for callback in callbacks:
@@ -259,14 +253,12 @@ class Connection(asyncio.BufferedProtocol):
             self._blocking is not None
             or self._out_bytes + self._slot_bytes > QUEUED_BYTES_MAX
             or len(self._slots) >= IN_FLIGHT_MAX
-            or self._throttling is not None
         )
 
     @property
     def waiting(self) -> bool:
-        """Return whether the client waits for a response, or is throttled: such a connection is not
-        idle."""
-        return bool(self._slots) or self._throttling is not None
+        """Return whether the client waits for a response: such a connection is not idle."""
+        return bool(self._slots)
 
     def unanswered(self) -> list[int]:
         """Return the API keys of the requests that wait for a response, in their order."""
@@ -328,23 +320,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self._reading_paused and not self.closing:
             self._reading_paused = True
             self._transport.pause_reading()
-
-    def throttle(self, seconds: float) -> None:
-        """Read no further request for this long; see `Peer.throttle`."""
-        if self.closing:
-            return
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        if self._throttling is not None:
-            if self._throttling.when() >= end:
-                return
-            self._throttling.cancel()
-        self._throttling = loop.call_at(end, self._end_throttling)
-        self.pause_reading()
-
-    def _end_throttling(self) -> None:
-        self._throttling = None
-        self._relieve()
 
     # -- answers -----------------------------------------------------------------------------------
 

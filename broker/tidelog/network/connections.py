@@ -22,7 +22,6 @@ __all__ = ["Connections"]
 log = logging.getLogger("tidelog.network.connections")
 
 RECEIVE_BUFFER_BYTES = 1 << 20
-UNLIMITED = 2147483647  # Kafka's default of both limits
 
 
 class Connections:
@@ -33,11 +32,10 @@ class Connections:
         *,
         frame_bytes_max: int = 100 << 20,
         idle_ms_max: int = 600_000,
-        connections_max: int = UNLIMITED,
+        connections_max: int = 2147483647,
     ) -> None:
         self._dispatcher: Dispatcher | None = None
         self.connections_max = connections_max
-        self.connections_per_ip_max = UNLIMITED
         self.frame_bytes_max = frame_bytes_max
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.live: dict[Connection, None] = {}
@@ -45,7 +43,6 @@ class Connections:
         self.on_empty: Callable[[], None] | None = None
         self.gate: Callable[[Any], Any] | None = None
         """Returns what new connections use in the place of their transports, if set."""
-        self._delay_s: Callable[[str], float] | None = None
         self._idle_s_max = idle_ms_max / 1000
         self._sweep_s = min(max(self._idle_s_max / 10, 0.05), 60.0)
         self._timer: asyncio.TimerHandle | None = None
@@ -100,33 +97,14 @@ class Connections:
         self.live[connection] = None
         if self.gate is not None:
             connection.go_through(self.gate)
-        limit = self._exceeded(connection)
         if self.is_stopped:  # accepted while the listener closed
             connection.abort()
-        elif limit is not None:
+        elif len(self.live) > self.connections_max:
             host, port = connection.client_host, connection.client_port
-            log.warning("closing %s:%d: %s is reached", host, port, limit)
+            log.warning("closing %s:%d: max.connections is reached", host, port)
             connection.abort()
         elif not self.is_open:
             connection.pause_reading()
-        elif self._delay_s is not None and (seconds := self._delay_s(connection.client_host)):
-            connection.pause_reading()
-            asyncio.get_running_loop().call_later(seconds, connection.close)
-
-    def limit_new(self, delay_s: Callable[[str], float] | None) -> None:
-        """Close each new connection after the seconds that `delay_s(address)` returns, if any,
-        without reading it (KIP-612)."""
-        self._delay_s = delay_s
-
-    def _exceeded(self, new: Connection) -> str | None:
-        """Return the limit that a new connection exceeds, or None."""
-        if len(self.live) > self.connections_max:
-            return "max.connections"
-        if self.connections_per_ip_max < UNLIMITED:
-            host = new.client_host
-            if sum(one.client_host == host for one in self.live) > self.connections_per_ip_max:
-                return "max.connections.per.ip"
-        return None
 
     def forget(self, connection: Connection) -> None:
         """Remove a closed connection."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.apis import Api
     from tidelog_protocol.schema import Buffer
 
-__all__ = ["Deferred", "Dispatcher", "Handler", "Observer", "Peer", "RequestContext", "Throttle"]
+__all__ = ["Deferred", "Dispatcher", "Handler", "Observer", "Peer", "RequestContext"]
 
 log = logging.getLogger("tidelog.network.dispatch")
 
@@ -73,10 +73,6 @@ class Peer(Protocol):
         """Call back once the connection is closed; never if there is none behind the request."""
         ...
 
-    def throttle(self, seconds: float) -> None:
-        """Read no further request for this long; responses go out (KIP-219)."""
-        ...
-
     def complete(self, context: RequestContext, response: Any) -> None:
         """Answer a parked request. Never raises, because the caller is not responsible for this
         connection."""
@@ -101,13 +97,7 @@ class RequestContext:
         "is_follower",
         "parked",
         "peer",
-        "size",
-        "took_s",
     )
-
-    # Of the frame, and of the handler: both only while clients may be throttled.
-    size: int
-    took_s: float
 
     def __init__(
         self,
@@ -280,19 +270,6 @@ class Observer(Protocol):
         ...
 
 
-class Throttle(Protocol):
-    """Charges clients for their requests, and throttles those above their quotas."""
-
-    def wrap(self, api_key: int, handler: Handler) -> Handler:
-        """Return the handler as its requests are charged, with `took_s` set; `charge` has done it
-        for responses that it returns."""
-        ...
-
-    def charge(self, context: RequestContext, response: Any) -> Any:
-        """Return the response to send in the place of this one, of a parked request."""
-        ...
-
-
 class Dispatcher:
     """All handlers of a broker by api key, and the tasks of those that are coroutines."""
 
@@ -302,13 +279,6 @@ class Dispatcher:
         self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Any]] = {}
         self._wrap: Callable[[ApiKey, Handler], Handler] | None = None
         self._observer: Observer | None = None
-        self._throttle: Throttle | None = None
-
-    def throttle(self, throttle: Throttle | None) -> None:
-        """Let clients be throttled from now on; nothing is paid while it is None."""
-        if throttle is not self._throttle:
-            self._throttle = throttle
-            self._routes.clear()
 
     def observe(self, observer: Observer | None) -> None:
         """Show this observer all responses from now on; nothing is paid while it is None."""
@@ -355,8 +325,6 @@ class Dispatcher:
             frame = memoryview(bytearray(frame))  # an append writes offsets into its batches
         client_id, position = decode_client_id(frame, flexible=route.flexible)
         context = RequestContext(peer, api_key, api_version, correlation_id, client_id)
-        if self._throttle is not None:
-            context.size = len(frame)
         request = route.codec.decode(frame, position)
         response = route.handler(context, request)
         if response.__class__ is Deferred:
@@ -373,8 +341,6 @@ class Dispatcher:
 
     def encode(self, context: RequestContext, response: Any) -> Sequence[Buffer]:
         """Encode the response frame of a parked request."""
-        if self._throttle is not None:
-            response = self._throttle.charge(context, response)
         if self._observer is not None:
             self._observer.answered(context, response)
         if response is None:
@@ -403,8 +369,6 @@ class Dispatcher:
             route.copies |= route.handler is not handler
         if self._observer is not None:
             route.handler = self._observer.wrap(api_key, route.handler)
-        if self._throttle is not None:
-            route.handler = self._throttle.wrap(api_key, route.handler)
         self._routes[api_key << 16 | api_version] = route
         return route
 

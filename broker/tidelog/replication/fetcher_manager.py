@@ -166,7 +166,6 @@ class FetcherManager:
                 on_disk_failure=self._replicas.disk_failed,
                 aux_state_of=self._replicas.aux_state_of,
                 from_last_tiered=self._from_last_tiered,
-                quota=lambda: self._replicas.follower_quota,
             ),
         )
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.metrics.meters import DataPathCounts
-    from tidelog.quotas.replication import ReplicationQuota
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.partition import FetchParams
@@ -91,9 +90,6 @@ class ReplicaManager:
         self.counts: DataPathCounts | None = None
         """Counts records of producers, and those read by consumers, from disk and from the remote
         tier; None if metrics are off. Set before the handlers are built."""
-        self._leader_quota: ReplicationQuota | None = None
-        self.follower_quota: ReplicationQuota | None = None
-        """Limits what the followers on this broker fetch; None without a limit."""
         self._log_config = log_config
         self._on_disk_failure = on_disk_failure
         self._timers = timers
@@ -113,12 +109,6 @@ class ReplicaManager:
         """Suspect partitions from before there was a listener."""
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: dict[tuple[str, int], bytes] = {}  # the value is the topic id
-
-    def limit_replication(
-        self, leader: ReplicationQuota | None, follower: ReplicationQuota | None
-    ) -> None:
-        """Limit what this broker's leaders send, and what its followers fetch, from now on."""
-        self._leader_quota, self.follower_quota = leader, follower
 
     # ---- the image ----------------------------------------------------------------------------
 
@@ -376,7 +366,6 @@ class ReplicaManager:
         results: list[ReadResult] = []
         is_progress = params.replica_id >= 0 and record_progress
         partitions = self._partitions
-        quota = self._leader_quota if params.replica_id >= 0 else None
         for request in requests:
             topic = request.topic
             partition = None if topic is None else partitions.get((topic, request.partition))
@@ -385,14 +374,14 @@ class ReplicaManager:
             elif request.topic_id not in (partition.topic_id, ZERO_UUID):
                 result = ReadResult(ErrorCode.INCONSISTENT_TOPIC_ID)
             else:
-                limit = min(request.max_bytes, max_bytes)
-                must_read = min_one_batch
-                if quota is not None and quota.holds_back(
-                    partition.topic_partition.topic, request.partition, params.replica_id
-                ):
-                    limit, must_read = 0, False
+                limit = request.max_bytes
                 try:
-                    result = partition.read(request, params, limit, min_one_batch=must_read)
+                    result = partition.read(
+                        request,
+                        params,
+                        min(limit, max_bytes),
+                        min_one_batch=min_one_batch,
+                    )
                 except Exception as error:  # noqa: BLE001 - Kafka: readFromLog, the others go on
                     result = self._failed_read(partition, error)
                 if is_progress and self._record_fetch(partition, request, params, result):
@@ -400,10 +389,6 @@ class ReplicaManager:
                 if result.size:
                     min_one_batch = False
                     max_bytes = max(0, max_bytes - result.size)
-                    if quota is not None:
-                        quota.record(
-                            partition.topic_partition.topic, request.partition, result.size
-                        )
             results.append(result)
         return results
 

@@ -35,7 +35,6 @@ __all__ = ["LedPartition", "Surroundings"]
 
 _log = logging.getLogger("tidelog.shares")
 
-READ_BYTES = 1 << 20  # of the first read
 _NOT_LOADED = "The share partition is not loaded. Fetch from it first."
 _COORDINATOR_MOVES = (
     ErrorCode.NOT_COORDINATOR,
@@ -67,7 +66,6 @@ class LedPartition:
 
     `state` is None until it is loaded. `failure` is why it is void, None while it is not.
     `is_read_remotely`: a read in the remote tier is in progress, and no other may begin.
-    `read_bytes`: how much the next read takes, about what members take of one.
     """
 
     __slots__ = (
@@ -82,7 +80,6 @@ class LedPartition:
         "key",
         "leader_epoch",
         "partition",
-        "read_bytes",
         "state",
     )
 
@@ -93,7 +90,6 @@ class LedPartition:
         self.state: SharePartitionState | None = None
         self.failure: ShareError | None = None
         self.is_read_remotely = False
-        self.read_bytes = READ_BYTES
         self._around = around
         self._state_epoch = 0
         self._queue: list[tuple[Change, Callable[[ShareError | None], None] | None]] = []

@@ -29,6 +29,7 @@ _STORED = {2: RecordState.ACKNOWLEDGED, 3: RecordState.ARCHIVED, 4: RecordState.
 _NOT_FOUND = "Batch record not found. The {} offset in request is past acquired records."
 _NOT_ACQUIRED = "The offset cannot be acknowledged. The offset is not acquired."
 _BATCH_NOT_ACQUIRED = "The batch cannot be acknowledged. The batch is not in the acquired state."
+_BUSY = "The record state is invalid. The acknowledgement of delivery could not be completed."
 _NOT_OWNER = "Member is not the owner of offset"
 _NOT_OWNER_OF_BATCH = "Member is not the owner of batch record"
 _NO_RENEWALS = "Renewing acquisition locks is not enabled for the group."
@@ -175,7 +176,9 @@ class SharePartitionState:
 
     def _check_owner(self, span: Span, member_id: str) -> None:
         is_whole = (span.first, span.last) == span.batch
-        if span.target is not None or span.state is not RecordState.ACQUIRED:
+        if span.target is not None:
+            reason = _BUSY
+        elif span.state is not RecordState.ACQUIRED:
             reason = _BATCH_NOT_ACQUIRED if is_whole else _NOT_ACQUIRED
         elif span.member_id != member_id:
             reason = _NOT_OWNER_OF_BATCH if is_whole else _NOT_OWNER

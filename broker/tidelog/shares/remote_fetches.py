@@ -55,13 +55,14 @@ class RemoteShareFetch(DelayedOperation[tuple[str, int]]):
     def begin(self) -> None:
         """Begin all reads; answer at once if they are all done."""
         work = self.work
+        bytes_max = work.part_of_bytes(len(self._results))
         for led in self._results:
             assert led.state is not None
             led.is_read_remotely = True
             read = RemoteRead(
                 id_of(led.partition),
                 led.state.next_fetch_offset,
-                work.bytes_of(led, len(self._results)),
+                bytes_max,
                 committed=work.settings.isolation == TRANSACTION_COMMITTED,
             )
             self._pending[led] = self._reads.fetch(read, led.partition.log, self._read_done)

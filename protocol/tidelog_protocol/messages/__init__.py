@@ -18,8 +18,6 @@
     admin                CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs
     configs              DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
     quotas               DescribeClientQuotas, AlterClientQuotas
-    telemetry            GetTelemetrySubscriptions, PushTelemetry (KIP-714)
-    users                DescribeUserScramCredentials
     cluster_admin        ElectLeaders, Alter- and ListPartitionReassignments, UnregisterBroker
     controller           AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds,
                          Envelope

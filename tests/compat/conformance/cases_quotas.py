@@ -1,7 +1,4 @@
-"""Cases: DescribeClientQuotas, AlterClientQuotas, DescribeUserScramCredentials.
-
-Quotas are removed at the end of a case.
-"""
+"""Cases: DescribeClientQuotas, AlterClientQuotas. Quotas are removed at the end of a case."""
 
 from __future__ import annotations
 
@@ -181,10 +178,3 @@ def refused_filters(s: Session, version: int) -> None:
         asked(("user", EXACT, f"{s.name}.none")),
     ):
         s.ask("DescribeClientQuotas", version, **fields)
-
-
-@case("DescribeUserScramCredentials")
-def users_without_credentials(s: Session, version: int) -> None:
-    for names in (None, [], [f"{s.name}.none"], [""], [f"{s.name}.two"] * 2):
-        users = None if names is None else [{"name": name} for name in names]
-        s.ask("DescribeUserScramCredentials", version, users=users)

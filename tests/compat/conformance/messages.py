@@ -21,7 +21,6 @@ MODULES = (
     "txn_admin",
     "cluster_admin",
     "quotas",
-    "users",
     "quorum",
 )
 API_VERSIONS_KEY = 18

@@ -37,7 +37,6 @@ final class Client {
     private final Map<String, Member> members = new HashMap<>();
     private final Transactions transactions = new Transactions();
     private final WordCount wordCount = new WordCount();
-    private final ShareMembers shareMembers = new ShareMembers();
 
     void serve(JsonNode request, ObjectNode answer) throws Exception {
         switch (request.get("op").asText()) {
@@ -50,8 +49,6 @@ final class Client {
             case "leave" -> members.remove(text(request, "member")).leave();
             case "txn_open", "txn_init", "txn_send", "txn_offsets", "txn_end", "txn_close", "copy" ->
                 transactions.serve(request, answer);
-            case "share_open", "share_poll", "share_commit", "share_close" ->
-                shareMembers.serve(request, answer);
             case "wordcount_start", "wordcount_state", "wordcount_stop" ->
                 wordCount.serve(request, answer);
             default -> administer(request, answer);

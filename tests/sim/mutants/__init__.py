@@ -5,7 +5,7 @@ long as it is planted. Each says which promise it breaks. `storage.py`: on disk;
 `clients.py`: in answers alone;
 `cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
 `tier.py`: of the remote tier. `files.py`: of damaged files. `folders.py`: of log directories.
-`groups.py`: of groups of KIP-848. `shares.py`: of share groups.
+`groups.py`: of groups of KIP-848.
 `strangers.py`: clients and processes that are believed.
 `healing.py`: of scrubs and repairs. `work.py`: of work that a part of the seeds has.
 `sim/grounds.py` says where each is looked for.
@@ -26,7 +26,6 @@ from sim.mutants import (
     groups,
     healing,
     remote,
-    shares,
     storage,
     strangers,
     tier,
@@ -61,7 +60,6 @@ _PLAYED: tuple[Mapping[str, Planting], ...] = (  # chance seldom meets these
     healing.MUTANTS,
     healing.REMOTE,
     remote.MUTANTS,
-    shares.MUTANTS,
     storage.CUTS,
     strangers.CARELESS,
     tier.BRANCHES,

@@ -113,9 +113,9 @@ def _end_of_life(
     # partition waits for it even if it was not heard yet.
     was_clean = previous_epoch == old.epoch
     changes = Changes(image, config, leaving=old.node_id, heard=heard if was_clean else None)
+    changes.after_restart(old.node_id)  # its fencing may not have reached all partitions
     if changes.keeps_eligible and not was_clean:
         changes.without_unclean(old.node_id)
-    changes.after_restart(old.node_id)  # its fencing may not have reached all partitions
     return changes.records
 
 

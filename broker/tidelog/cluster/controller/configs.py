@@ -4,7 +4,7 @@ In Apache Kafka the receiving broker checks broker settings and forwards the res
 Here one module checks all, in the same order and with the same codes and texts (KIP-226, KIP-339).
 A resource is changed as a whole or not at all.
 
-Not supported: loggers and policies.
+Not supported: loggers, client metrics and policies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.controller.decisions import Decision, RefusedError
 from tidelog.cluster.controller.names import invalid_topic_reason
-from tidelog.cluster.metadata.features import ELIGIBLE_FEATURE
 from tidelog.cluster.metadata.image import (
     DEFAULT_BROKER_RESOURCE,
     RESOURCE_BROKER,
@@ -23,11 +22,10 @@ from tidelog.cluster.metadata.image import (
     RESOURCE_TOPIC,
 )
 from tidelog.config.broker import BrokerConfig, update_mode
-from tidelog.config.client_metrics import CLIENT_METRICS_KEYS, OutOfRangeError, subscription_of
 from tidelog.config.group_settings import GROUP_KEYS, validate_group
 from tidelog.config.vocabulary import PER_BROKER, READ_ONLY
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.metadata_records import ClearElrRecord, ConfigRecord
+from tidelog_protocol.messages.metadata_records import ConfigRecord
 from tidelog_storage.config import TOPIC_KEYS, ConfigError
 from tidelog_storage.config_rules import validate_topic
 
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
-_MIN_ISR_KEY = "min.insync.replicas"
 _POOLS = (
     "background.threads",
     "num.io.threads",
@@ -120,46 +117,13 @@ def alter_configs(
         try:
             if named.count(identity) > 1:
                 raise _invalid("Each resource must appear at most once.")
-            altered = _alter(image, config, resource)
-            _check_min_isr(image, altered)
-            records += altered
+            records += _alter(image, config, resource)
         except RefusedError as refusal:
             code, message = refusal.code, refusal.message
         else:
             code, message = ErrorCode.NONE, None
         results.append(ResourceResult(resource.type, resource.name, code, message))
-    return Decision([*records, *_cleared_eligible(image, records)], results)
-
-
-def _check_min_isr(image: ClusterImage, records: Sequence[ConfigRecord]) -> None:
-    """Keep `min.insync.replicas` the same for all brokers while there are eligible replicas
-    (KIP-966)."""
-    for record in records:
-        if record.name != _MIN_ISR_KEY or record.resource_type != RESOURCE_BROKER:
-            continue
-        if not image.features.get(ELIGIBLE_FEATURE):
-            continue
-        if record.resource_name != DEFAULT_BROKER_RESOURCE:
-            raise RefusedError(
-                ErrorCode.INVALID_CONFIG,
-                "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
-            )
-        if record.value is None:
-            raise RefusedError(
-                ErrorCode.INVALID_CONFIG,
-                "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
-            )
-
-
-def _cleared_eligible(image: ClusterImage, records: Sequence[ConfigRecord]) -> list[ClearElrRecord]:
-    """Clear the eligible replicas that another `min.insync.replicas` had chosen (KIP-966)."""
-    if not image.features.get(ELIGIBLE_FEATURE):
-        return []
-    return [
-        ClearElrRecord(topic_name=record.resource_name)  # "", of the brokers' default: all topics
-        for record in records
-        if record.name == _MIN_ISR_KEY
-    ]
+    return Decision(records, results)
 
 
 def refused_by_the_asked(
@@ -216,7 +180,7 @@ def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> lis
     if resource.type == RESOURCE_GROUP:
         return _alter_group(image, config, resource)
     if resource.type == RESOURCE_CLIENT_METRICS:
-        return _alter_client_metrics(image, resource)
+        raise _invalid("Unsupported resource type: CLIENT_METRICS")
     raise _invalid(f"Unknown resource type {resource.type}")
 
 
@@ -284,29 +248,6 @@ def _alter_group(
     return _differing(resource, current, changed)
 
 
-# ---- clients' metrics --------------------------------------------------------------------------
-
-
-def _alter_client_metrics(image: ClusterImage, resource: Resource) -> list[ConfigRecord]:
-    """Change a subscription of clients' metrics (Kafka's ClientMetricsConfigs)."""
-    current = image.client_metrics.get(resource.name, {})
-    # The controller of Kafka knows no types of these settings, so it appends to none of them.
-    changed = _changed(resource, current, {})
-    if not resource.name:
-        raise _invalid("Subscription name can't be empty")
-    merged = _merged(current, changed)
-    for name in merged:
-        if name not in CLIENT_METRICS_KEYS:
-            raise _invalid(f"Unknown client metrics configuration: {name}")
-    try:
-        subscription_of(merged)
-    except OutOfRangeError as error:
-        raise _invalid(error.message) from None
-    except ConfigError as error:
-        raise RefusedError(ErrorCode.INVALID_CONFIG, error.message) from None
-    return _differing(resource, current, changed)
-
-
 # ---- brokers ----------------------------------------------------------------------------------
 
 
@@ -368,23 +309,11 @@ def _check_threads(old: BrokerConfig, new: BrokerConfig) -> None:
         if before // 2 <= after <= before * 2:
             continue
         limit = "be at least half" if after < before else "not be greater than double"
-        raise _invalid_threads(
-            f"Dynamic thread count update validation failed for {name}={after}, value should "
-            f"{limit} the current value {before}"
+        raise _invalid(
+            "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count"
+            f" update validation failed for {name}={after}, value should {limit} the current value"
+            f" {before} for configuration Invalid dynamic configuration"
         )
-    before, after = old.log_cleaner_threads, new.log_cleaner_threads
-    if after != before and after < 1:
-        raise _invalid_threads("Log cleaner threads should be at least 1")
-    if not before // 2 <= after <= before * 2:
-        limit = "reduced to less than half" if after < before else "increased to more than double"
-        raise _invalid_threads(f"Log cleaner threads cannot be {limit} the current value {before}")
-
-
-def _invalid_threads(reason: str) -> RefusedError:
-    return _invalid(
-        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} for configuration "
-        "Invalid dynamic configuration"
-    )
 
 
 def _check_node_id(image: ClusterImage, config: BrokerConfig, name: str) -> None:

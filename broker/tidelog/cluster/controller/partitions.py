@@ -18,7 +18,6 @@ from tidelog.cluster.controller.changes import (
 )
 from tidelog.cluster.controller.decisions import RefusedError
 from tidelog.cluster.controller.placement import directory_of
-from tidelog.cluster.metadata.features import ELIGIBLE_FEATURE
 from tidelog.cluster.metadata.image import NO_LEADER
 from tidelog.cluster.metadata.replay import merge_partition
 from tidelog_protocol.errors import ErrorCode
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 CHANGES_PER_STEP_MAX = 1000  # partitions that one batch of records changes: about 20 ms of CPU
 UNCLEAN_KEY = "unclean.leader.election.enable"
 _MIN_ISR_KEY = "min.insync.replicas"
+_ELIGIBLE_FEATURE = "eligible.leader.replicas.version"
 _NO_EPOCH = -1
 _ISR_WITH_EPOCHS_SINCE = 3  # AlterPartition version
 
@@ -109,7 +109,7 @@ class Changes:
     @property
     def keeps_eligible(self) -> bool:
         """Return whether the cluster keeps eligible leader replicas (KIP-966)."""
-        return self.image.features.get(ELIGIBLE_FEATURE, 0) > 0
+        return self.image.features.get(_ELIGIBLE_FEATURE, 0) > 0
 
     def unclean_allowed(self, topic: str) -> bool:
         """Return whether the topic allows unclean elections, which may lose records."""
@@ -244,8 +244,7 @@ class Changes:
         """
         for topic, partition in self.partitions():
             if partition.leader == NO_LEADER:
-                members = partition.isr or partition.eligible_leader_replicas
-                if any(self.may_lead(partition, member) for member in members):
+                if any(self.may_lead(partition, member) for member in partition.isr):
                     self.change(topic, partition, election=Election.ONLINE)
                 continue
             if self.image.is_active(partition.leader) and partition.leader not in heard:

@@ -2,9 +2,9 @@
 
 Each function returns a `Decision` and changes nothing. The records of a decision are one batch of
 the metadata log, so that an operation happens as a whole or not at all. Error codes, their order
-and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599).
+and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599 without quotas).
 
-Not supported: authorization and create-topic policies.
+Not supported: authorization, quotas and create-topic policies.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from tidelog_protocol.messages.metadata_records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.cluster.controller.decisions import Charge
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Rng
@@ -54,11 +53,7 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
 def create_topics(
-    image: ClusterImage,
-    request: CreateTopicsRequest,
-    config: BrokerConfig,
-    rng: Rng,
-    charge: Charge | None = None,
+    image: ClusterImage, request: CreateTopicsRequest, config: BrokerConfig, rng: Rng
 ) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
     """Decide a CreateTopics. Results: as requested, then duplicates, then the prohibited name."""
     names = [topic.name for topic in request.topics]
@@ -75,7 +70,7 @@ def create_topics(
                     ErrorCode.POLICY_VIOLATION,
                     "Excessively large number of partitions per request.",
                 )
-            new, result = _create_topic(image, topic, config, rng, charge)
+            new, result = _create_topic(image, topic, config, rng)
         except RefusedError as refusal:
             result = _create_error(topic.name, refusal.code, refusal.message)
         else:
@@ -96,7 +91,6 @@ def _create_topic(
     topic: CreateTopicsRequest.CreatableTopic,
     config: BrokerConfig,
     rng: Rng,
-    charge: Charge | None,
 ) -> tuple[list[Message], CreateTopicsResponse.CreatableTopicResult]:
     _check_new_name(image, topic.name)
     overrides = _creation_configs(topic.configs)
@@ -106,8 +100,6 @@ def _create_topic(
     if error is not None:
         raise RefusedError(ErrorCode.INVALID_CONFIG, error)
     replicas = _new_replicas(image, topic, config, rng)
-    if charge is not None:
-        charge.take(len(replicas))
     topic_id = rng.uuid()
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += [
@@ -295,7 +287,7 @@ def _create_error(
 
 
 def create_partitions(
-    image: ClusterImage, request: CreatePartitionsRequest, rng: Rng, charge: Charge | None = None
+    image: ClusterImage, request: CreatePartitionsRequest, rng: Rng
 ) -> Decision[CreatePartitionsResponse.CreatePartitionsTopicResult]:
     """Decide a CreatePartitions. Results: duplicates first, then as requested."""
     duplicates = repeated(topic.name for topic in request.topics)
@@ -308,7 +300,7 @@ def create_partitions(
         if topic.name in duplicates:
             continue
         try:
-            records += _grow(image, topic, rng, charge)
+            records += _grow(image, topic, rng)
         except RefusedError as refusal:
             results.append(_grow_result(topic.name, refusal.code, refusal.message))
         else:
@@ -317,10 +309,7 @@ def create_partitions(
 
 
 def _grow(
-    image: ClusterImage,
-    topic: CreatePartitionsRequest.CreatePartitionsTopic,
-    rng: Rng,
-    charge: Charge | None,
+    image: ClusterImage, topic: CreatePartitionsRequest.CreatePartitionsTopic, rng: Rng
 ) -> list[Message]:
     known = image.topics.get(topic.name)
     if known is None:
@@ -340,8 +329,6 @@ def _grow(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
     replicas = _grown_replicas(image, known, topic, additional, rng)
-    if charge is not None:
-        charge.take(additional)
     return [
         _partition_record(image, known.topic_id, count + index, assigned)
         for index, assigned in enumerate(replicas)

@@ -13,12 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "CARRIED",
-    "ELIGIBLE_FEATURE",
     "GROUP_FEATURE",
     "GROUP_VERSION",
     "KAFKA_FEATURES",
-    "KRAFT_FEATURE",
     "METADATA_FEATURE",
     "METADATA_VERSION",
     "SHARE_FEATURE",
@@ -26,7 +23,6 @@ __all__ = [
     "TRANSACTION_FEATURE",
     "finalized_levels",
     "initial_levels",
-    "registered_levels",
     "supported_levels",
     "unsupported",
 ]
@@ -40,13 +36,6 @@ GROUP_FEATURE = "group.version"
 GROUP_VERSION = 1  # KIP-848
 SHARE_FEATURE = "share.version"
 SHARE_VERSION = 0  # 1 (KIP-932) once share groups are served
-KRAFT_FEATURE = "kraft.version"  # always 0: the voters are those of the settings
-ELIGIBLE_FEATURE = "eligible.leader.replicas.version"
-ELIGIBLE_VERSION = 1  # KIP-966; new clusters begin at 0
-
-# Levels that a data directory of Apache Kafka has and keeps, although nothing here serves them:
-# what is refused to clients loses no record, and Kafka goes on with the directory.
-CARRIED = {SHARE_FEATURE: 1, "streams.version": 1}
 
 # Kafka 4.3's: those that are not supported here are at level 0 and stay there.
 KAFKA_FEATURES = frozenset(
@@ -55,8 +44,8 @@ KAFKA_FEATURES = frozenset(
         TRANSACTION_FEATURE,
         GROUP_FEATURE,
         SHARE_FEATURE,
-        ELIGIBLE_FEATURE,
-        KRAFT_FEATURE,
+        "eligible.leader.replicas.version",
+        "kraft.version",
         "streams.version",
     }
 )
@@ -69,28 +58,18 @@ def supported_levels() -> dict[str, tuple[int, int]]:
         TRANSACTION_FEATURE: (0, TRANSACTION_VERSION),
         GROUP_FEATURE: (0, GROUP_VERSION),
         SHARE_FEATURE: (0, SHARE_VERSION),
-        ELIGIBLE_FEATURE: (0, ELIGIBLE_VERSION),
     }
     return {name: levels for name, levels in ranges.items() if levels[1]}
 
 
-def registered_levels() -> dict[str, tuple[int, int]]:
-    """Return the ranges that a broker registers: those it serves and those it carries."""
-    return {name: (0, level) for name, level in CARRIED.items()} | supported_levels()
-
-
 def initial_levels() -> dict[str, int]:
     """Return the levels in the metadata log of a new cluster."""
-    return {
-        name: highest
-        for name, (_, highest) in supported_levels().items()
-        if name != ELIGIBLE_FEATURE
-    }
+    return {name: highest for name, (_, highest) in supported_levels().items()}
 
 
 def unsupported(features: Mapping[str, int]) -> list[str]:
     """Return the finalized features at a level that this broker cannot work with, as text."""
-    ranges = registered_levels()
+    ranges = supported_levels()
     found = []
     for name, level in features.items():
         low, high = ranges.get(name, (0, 0))

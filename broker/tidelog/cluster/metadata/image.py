@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog_protocol.schema import Message
-
 NO_LEADER = -1
 NO_CONTROLLER = -1
 
@@ -123,14 +121,10 @@ class TopicImage(NamedTuple):
 class ClusterImage(NamedTuple):
     """The cluster as of metadata offset `offset` (-1: nothing applied yet).
 
-    `unserved` has records of Kafka's security, by kind and identity: nothing here uses them, and
-    snapshots keep them for the Apache Kafka that goes on with the directory.
-
     `topic_names` has the names of `topics` by id. `topic_configs` and `broker_configs` hold only
     dynamic settings, as strings; `broker_configs` is keyed by the broker id as a string, with ""
     for the cluster-wide defaults. `group_configs` has the settings of groups, which need not exist.
-    `client_quotas` has the quotas of each entity by their keys,
-    `client_metrics` the subscriptions of clients' metrics (KIP-714).
+    `client_quotas` has the quotas of each entity by their keys.
     """
 
     cluster_id: str
@@ -142,9 +136,7 @@ class ClusterImage(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]] = _NOTHING
     group_configs: Mapping[str, Mapping[str, str]] = _NOTHING
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = _NOTHING
-    client_metrics: Mapping[str, Mapping[str, str]] = _NOTHING
     features: Mapping[str, int] = _NOTHING
-    unserved: Mapping[tuple[Any, ...], Message] = _NOTHING
     next_producer_id: int = 0
     offset: int = -1
     leader_epoch: int = 0

@@ -42,10 +42,9 @@ from tidelog.cluster.metadata.quorum_state import (
     write_quorum_state,
 )
 from tidelog.cluster.metadata.records import (
+    RECORD_VERSIONS,
     bootstrap_records,
     decode_batch,
-    encode,
-    kraft_version,
     leader_change,
 )
 from tidelog.cluster.metadata.replay import ImageBuilder, replay
@@ -205,15 +204,12 @@ class MetadataLog:
     # ---- starting -----------------------------------------------------------------------------
 
     def open(self) -> ClusterImage:
-        """Load the log; return the image of its newest snapshot, of the only voter that of all. A
-        leader reports later what is committed.
+        """Load the log; return the image of its newest snapshot. A leader reports later what is
+        committed.
 
-        Nothing is written to a log that cannot be understood: ProtocolError, ReplayError or
-        StorageError.
+        ProtocolError or StorageError for a log that cannot be understood.
         """
         self._log, self.image = load_metadata_log(self._settings, self._durable, self._snapshotter)
-        if self._settings.is_only_voter:
-            self.image = self._apply(self._log.log_end_offset)
         self.latest = self.image
         return self.image
 
@@ -424,13 +420,11 @@ class MetadataLog:
             if not header.is_control:
                 self._apply_batch(builder, batch)
                 continue
-            for record in iter_records(batch):
-                if control_type(record) == ControlType.LEADER_CHANGE and record.value is not None:
-                    epoch = header.leader_epoch
-                    controller_id = int.from_bytes(record.value[2:6], "big", signed=True)
-                    self._transaction = None  # a new leader does not continue another's transaction
-                elif (finalized := kraft_version(record)) is not None:
-                    builder.apply(finalized)
+            record = next(iter_records(batch))
+            if control_type(record) == ControlType.LEADER_CHANGE and record.value is not None:
+                epoch = header.leader_epoch
+                controller_id = int.from_bytes(record.value[2:6], "big", signed=True)
+                self._transaction = None  # a new leader does not continue another's transaction
         return builder.build(offset=offset - 1, leader_epoch=epoch, controller_id=controller_id)
 
     def _apply_batch(self, builder: ImageBuilder, batch: memoryview) -> None:
@@ -487,7 +481,9 @@ class MetadataLog:
             controller_id=self._node_id,
         )
         now_ms = self._clock.wall_ms()
-        values = [encode(record, latest.features) for record in records]
+        values = [
+            tables.encode_record(record, RECORD_VERSIONS.get(type(record), 0)) for record in records
+        ]
         self._append_batch(
             [Record(index, now_ms, None, value) for index, value in enumerate(values)], epoch
         )

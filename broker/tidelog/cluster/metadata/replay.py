@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.metadata.image import (
     RESOURCE_BROKER,
-    RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
     BrokerImage,
@@ -34,7 +33,6 @@ _CONFIGS = {
     RESOURCE_TOPIC: "topic_configs",
     RESOURCE_BROKER: "broker_configs",
     RESOURCE_GROUP: "group_configs",
-    RESOURCE_CLIENT_METRICS: "client_metrics",
 }
 
 
@@ -57,8 +55,6 @@ class ImageBuilder:
         handler = _HANDLERS.get(type(record))
         if handler is not None:
             handler(self, record)
-        elif type(record) in _UNSERVED:
-            self._keep_unserved(record)
         elif type(record) not in _WITHOUT_IMAGE:
             raise ReplayError(f"no rule for {type(record).__name__}")
 
@@ -171,21 +167,12 @@ class ImageBuilder:
             raise ReplayError(f"unknown topic id {topic_id.hex()}")
         return name
 
-    def _keep_unserved(self, record: Message) -> None:
-        kind = type(record)
-        name = kind.__name__.removeprefix("Remove")
-        identity = (name, *[getattr(record, field) for field in _UNSERVED[kind]])
-        if name == kind.__name__:
-            self._own("unserved")[identity] = record
-        else:
-            self._own("unserved").pop(identity, None)
-
     # ---- configuration ------------------------------------------------------------------------
 
     def _config(self, record: records.ConfigRecord) -> None:
         attribute = _CONFIGS.get(record.resource_type)
         if attribute is None:
-            return  # of a type that no broker reads; it stays in the log
+            return  # client metrics stay in the log for the feature that will read them
         configs = self._own(attribute)
         resource = dict(configs.get(record.resource_name, ()))
         if record.value is None:
@@ -334,18 +321,7 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
     records.BrokerRegistrationChangeRecord: ImageBuilder._change_broker,
 }
 
-# Records of security, which nothing here serves: what sets one and what removes it, by identity.
-_UNSERVED: dict[type, tuple[str, ...]] = {
-    records.AccessControlEntryRecord: ("id",),
-    records.RemoveAccessControlEntryRecord: ("id",),
-    records.UserScramCredentialRecord: ("name", "mechanism"),
-    records.RemoveUserScramCredentialRecord: ("name", "mechanism"),
-    records.DelegationTokenRecord: ("token_id",),
-    records.RemoveDelegationTokenRecord: ("token_id",),
-}
-
-# Records that change nothing an image shows: markers, and registrations that Kafka's controllers
-# make again at their next start.
+# Records that change nothing an image shows: markers, and security that is not served yet.
 _WITHOUT_IMAGE = frozenset(
     {
         records.NoOpRecord,
@@ -354,5 +330,11 @@ _WITHOUT_IMAGE = frozenset(
         records.RegisterControllerRecord,
         records.UnregisterControllerRecord,
         records.ZkMigrationStateRecord,
+        records.AccessControlEntryRecord,
+        records.RemoveAccessControlEntryRecord,
+        records.UserScramCredentialRecord,
+        records.RemoveUserScramCredentialRecord,
+        records.DelegationTokenRecord,
+        records.RemoveDelegationTokenRecord,
     }
 )

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.cluster.metadata.features import METADATA_FEATURE
 from tidelog.cluster.metadata.image import (
     RESOURCE_BROKER,
-    RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
     ClusterImage,
 )
-from tidelog.cluster.metadata.records import decode_batch, encode, kraft_version
+from tidelog.cluster.metadata.records import RECORD_VERSIONS, decode_batch
 from tidelog.cluster.metadata.replay import ImageBuilder
 from tidelog_protocol.batch import crc_is_valid, iter_batches
 from tidelog_protocol.errors import ProtocolError
@@ -136,7 +135,6 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
         (RESOURCE_BROKER, image.broker_configs),
         (RESOURCE_TOPIC, image.topic_configs),
         (RESOURCE_GROUP, image.group_configs),
-        (RESOURCE_CLIENT_METRICS, image.client_metrics),
     ):
         for resource, settings in configs.items():
             for name, value in settings.items():
@@ -144,7 +142,6 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
                     resource_type=kind, resource_name=resource, name=name, value=value
                 )
     yield from _quota_records(image)
-    yield from image.unserved.values()
     if image.next_producer_id:
         yield tables.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
@@ -178,7 +175,7 @@ def encode_snapshot(image: ClusterImage, timestamp_ms: int) -> tuple[SnapshotId,
     add([control_record(header, timestamp=timestamp_ms)], control=True)
     batch: list[Record] = []
     for record in image_records(image):
-        value = encode(record, image.features)
+        value = tables.encode_record(record, RECORD_VERSIONS.get(type(record), 0))
         batch.append(Record(offset + len(batch), timestamp_ms, None, value))
         if len(batch) == RECORDS_PER_BATCH:
             add(batch)
@@ -259,10 +256,7 @@ def decode_snapshot(snapshot: SnapshotId, data: bytes, cluster_id: str) -> Clust
         next_offset = header.next_offset
         batch = view[position:end]
         if header.is_control:
-            for control in iter_records(batch):
-                last_control = control_type(control)
-                if (finalized := kraft_version(control)) is not None:
-                    builder.apply(finalized)
+            last_control = control_type(next(iter_records(batch)))
         else:
             last_control = -1
             for record in decode_batch(batch):

@@ -57,8 +57,6 @@ type request struct {
 	To               string             `json:"to"`
 	Begin            bool               `json:"begin"`
 	Commit           bool               `json:"commit"`
-	WaitMs           int                `json:"wait_ms"`
-	Marks            [][2]any           `json:"marks"`
 }
 
 type answer map[string]any
@@ -287,8 +285,6 @@ func serve(ctx context.Context, q request) (answer, error) {
 		return answer{}, transact(ctx, q)
 	case "copy":
 		return copyInTransaction(ctx, q)
-	case "share_open", "share_poll", "share_commit", "share_close":
-		return share(ctx, q)
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(q.Bootstrap, ",")...))
 	if err != nil {
