@@ -1,8 +1,8 @@
 """The ShareFetch that waits for records.
 
-A fetch takes records in the same step in which it finds that there are enough; so of several that
-wait, each new record goes to one. It is parked in the purgatory of fetches and woken by the same
-events: appends, watermarks, roles, and the changes of share partitions.
+A fetch takes records in the step in which it finds enough of them, so each new record goes to one
+waiting fetch. A fetch waits in the purgatory of fetches and wakes at the same events: appends,
+watermarks, roles, and the changes of share partitions.
 
 Kafka: DelayedShareFetch.
 """
