@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest -n 6 --dist loadgroup
 # Hundreds of processes import the same modules: compile each once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check check-fast static nightly programs lint types docs simulate mutants \
+.PHONY: setup demo test check check-fast static nightly compiled programs lint types docs simulate mutants \
 	chaos damage bench pythons conformance
 
 setup: .venv/.ready
@@ -22,7 +22,7 @@ demo: setup
 	$(BIN)/tidelog demo
 
 # Six at a time on two cores: half of what they take is waiting for timers, disks and other processes.
-test: setup programs
+test: setup programs compiled
 	$(PYTEST)
 
 # What CI runs. The static checks use one core: the further Python has the other.
@@ -30,7 +30,11 @@ check: setup
 	$(MAKE) --jobs 2 --output-sync static pythons
 	$(PYTEST)
 
-static: lint types docs programs
+static: compiled lint types docs programs
+
+# Six processes collect the tests at the same moment: in a fresh clone each would compile them all.
+compiled: setup
+	-$(BIN)/python -m pytest --collect-only --quiet > /dev/null
 
 # While you work: the static checks, and the tests nearest to what differs from `main`.
 check-fast: setup lint types
@@ -38,7 +42,7 @@ check-fast: setup lint types
 
 # All that CI has no time for: every test on every Python, thousands of seeds, each planted bug from
 # the first seed on, killed brokers, damaged files, all of Kafka's recorded answers.
-nightly: setup lint types docs programs
+nightly: setup lint types docs programs compiled
 	$(BIN)/python tests/pythons.py --all 3.12 3.13
 	$(PYTEST) -m ""
 	$(MAKE) simulate SEEDS=2000

@@ -5,35 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import tidelog
 from support.docker_engine import PACKAGES
-from tidelog.embedded.simple_client import SimpleClient
-from tidelog_protocol.apis import API
-from tidelog_protocol.messages.cluster import ApiVersionsRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(page.read_text() for page in PAGES)
-LIMITS = (ROOT / "docs/limits.md").read_text()
+APIS = (ROOT / "docs/apis.md").read_text()
 README_LINES_MAX = 120
 
 
-def test_the_table_of_apis_is_what_is_served() -> None:
-    written = {
-        int(key): (name, int(low), int(high))
-        for name, key, low, high in re.findall(r"(\w+) \((\d+)\) \| (\d+)–(\d+) \|", LIMITS)  # noqa: RUF001
-    }
-    with tidelog.run() as cluster, SimpleClient(cluster.bootstrap_servers) as client:
-        answer = client.ask(ApiVersionsRequest(), version_max=2)
-    served = {
-        entry.api_key: (
-            API[entry.api_key].name,
-            max(entry.min_version, API[entry.api_key].min_version),
-            entry.max_version,
-        )
-        for entry in answer.api_keys
-    }
-    assert written == served
+def test_the_number_of_apis_is_that_of_the_table() -> None:
+    """The table is generated (`test_docs.py`) from what a broker lists."""
+    rows = re.findall(r"^\| \w+ \(\d+\) \| (.+?) \|", APIS, re.MULTILINE)
+    served = [versions for versions in rows if versions != "none"]
+    assert len(rows) > len(served) > 60
     assert f"[{len(served)} APIs]" in (ROOT / "README.md").read_text()
 
 

@@ -102,6 +102,9 @@ class _Peer:
     def close(self) -> None:
         raise AssertionError("the broker closed the connection")
 
+    def throttle(self, seconds: float) -> None:
+        """There are no quotas."""
+
     def at_close(self, callback: Callable[[], None]) -> None:
         """It stays open."""
 

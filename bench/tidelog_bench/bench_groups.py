@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tidelog_bench.peers.peer import Peer
     from tidelog_protocol.schema import Message
 
-__all__ = ["PEERS", "Size", "measure"]
+__all__ = ["PEERS", "Connection", "Size", "await_coordinator", "check", "measure"]
 
 PEERS: dict[str, Callable[[Path], Peer]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
 SETTLED_INTERVALS = 4  # to revoke, to be given, and to say so
@@ -147,7 +147,7 @@ async def consume(group: Group, number: int, connection: Connection) -> None:
             else [],
         )
         answer = await connection.ask(request, CONSUMER_VERSION)
-        _check(answer)
+        check(answer)
         if not epoch:
             group.joined()
         epoch = answer.member_epoch
@@ -175,7 +175,7 @@ async def consume_classic(group: Group, number: int, connection: Connection) -> 
             ),
             JOIN_VERSION,
         )
-        _check(joined)
+        check(joined)
         member_id = joined.member_id
         if not has_joined:
             has_joined = True
@@ -191,7 +191,7 @@ async def consume_classic(group: Group, number: int, connection: Connection) -> 
         )
         if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
             continue
-        _check(synced)
+        check(synced)
         data = bytes(synced.assignment)
         mine = frozenset(struct.unpack(f">{len(data) // 4}i", data))
         group.holds(number, joined.generation_id, mine)
@@ -202,7 +202,7 @@ async def consume_classic(group: Group, number: int, connection: Connection) -> 
             answer = await connection.ask(beat, BEAT_VERSION)
             if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
                 break
-            _check(answer)
+            check(answer)
             await asyncio.sleep(PAUSE_S)
 
 
@@ -219,7 +219,8 @@ def _divided(size: Size, joined: Any) -> list[SyncGroupRequest.SyncGroupRequestA
     ]
 
 
-def _check(answer: Any) -> None:
+def check(answer: Any) -> None:
+    """RuntimeError if an answer, or a part of it, is an error."""
     if answer.error_code:
         raise RuntimeError(f"{type(answer).__name__}: {ErrorCode(answer.error_code).name}")
 
@@ -261,7 +262,7 @@ class Beating:
         elif number in self._told:
             request.topic_partitions = self._told.pop(number)
         answer = await self._opened[number % len(self._opened)].ask(request, CONSUMER_VERSION)
-        _check(answer)
+        check(answer)
         self._epochs[number] = answer.member_epoch
         if answer.assignment is not None:
             self._told[number] = [
@@ -307,7 +308,7 @@ def measure(peer: Peer, size: Size) -> dict[str, float]:
     consumer, classic, large = (f"group-{time.monotonic_ns()}-{n}" for n in range(3))
     with SimpleClient(peer.bootstrap) as client:
         for name in (consumer, classic, large):
-            _await_coordinator(client, name)
+            await_coordinator(client, name)
         at_once = IncrementalAlterConfigsRequest.AlterConfigsResource(
             resource_type=GROUP_RESOURCE,
             resource_name=consumer,
@@ -330,7 +331,8 @@ def measure(peer: Peer, size: Size) -> dict[str, float]:
     return {name: round(value, 1) for name, value in asyncio.run(run()).items()}
 
 
-def _await_coordinator(client: SimpleClient, group: str) -> None:
+def await_coordinator(client: SimpleClient, group: str) -> None:
+    """Wait until the coordinator of a group has loaded."""
     end = time.monotonic() + WAIT_S_MAX
     while time.monotonic() < end:
         found = client.ask(FindCoordinatorRequest(key=group), version_max=3)

@@ -17,6 +17,7 @@ The rooms, outermost first; each imports only rooms below it:
     foundation.py              what `server.py` needs first: listeners, logs, settings
     membership.py              builds the parts that talk to other nodes
     disk_watch.py              what a broker does when its disk fails
+    dynamic_settings.py        tells parts of a broker of settings that change while it runs
     maintenance.py             timers: flush, retention, compaction, checkpoints
     healing/                   finds and repairs damaged logs and remote segments
     publisher.py               calls what follows the cluster's metadata, in one order
@@ -25,6 +26,7 @@ The rooms, outermost first; each imports only rooms below it:
     shares/                    share partitions: records for share consumers
     coordinators/, tiered/     groups and transactions; the remote tier
     replication/               partitions, followers, and the requests parked on them
+    quotas/                    how much clients may use, and have used
     cluster/                   metadata, quorum, controller, this broker's life cycle
     network/                   sockets to frames, frames to handlers, requests to other brokers
     metrics/, config/          Kafka's metrics; settings by Kafka's names

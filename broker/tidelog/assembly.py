@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.share.share_groups import ShareGroups
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
+    from tidelog.metrics.meters import Meters
     from tidelog.network.dispatch import Handler, RequestContext
+    from tidelog.quotas.client_quotas import ClientQuotas
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
@@ -59,8 +61,6 @@ __all__ = [
     "share_partitions",
 ]
 
-SHARE_GROUPS_OFFERED = False  # KIP-932: brokers and clients see it once all of it is there
-
 
 class Parts(NamedTuple):
     """The parts of a broker that answer its clients.
@@ -72,6 +72,7 @@ class Parts(NamedTuple):
 
     config: BrokerConfig
     runtime: Runtime
+    meters: Meters
     metadata: MetadataLog
     controller: Controller
     replicas: ReplicaManager
@@ -81,6 +82,7 @@ class Parts(NamedTuple):
     share_states: ShareStates
     share_groups: Callable[[], ShareGroups]
     topics: AutoTopics
+    quotas: ClientQuotas
     tier: RemoteTier | None
     volume_bytes: Callable[[str], tuple[int, int]]
     moves: Callable[[], LogDirMoves]
@@ -99,10 +101,12 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         loop = asyncio.get_running_loop()
         remote_fetches = RemoteFetches(replicas, parts.tier.reads, loop)
         remote_offsets = RemoteOffsets(replicas, parts.tier.reads, loop)
+    fetches = FetchApi(replicas, config, parts.runtime.rng, remote_fetches)
+    parts.quotas.limit_fetches(fetches.limit_by)
     handlers = joined(
         (
             ProduceApi(replicas, parts.transactions),
-            FetchApi(replicas, config, parts.runtime.rng, remote_fetches),
+            fetches,
             OffsetsApi(replicas, remote_offsets),
             LogDirsApi(replicas.logs, parts.volume_bytes, parts.moves),
             MetadataApi(metadata, parts.topics, config),
@@ -114,6 +118,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     of_consumer_groups = keys_of("consumer_groups")
     of_transactions = keys_of("txns", "txn_admin")
     of_resources = [ApiKey.LIST_CONFIG_RESOURCES]
+    of_users = keys_of("users")
     return {
         **handlers,
         **late_handlers(of_groups, lambda: _group_handlers(parts)),
@@ -121,7 +126,10 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
         **quota_handlers(metadata, parts.controller),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
-        **(_share_handlers(parts) if SHARE_GROUPS_OFFERED else {}),
+        **(_telemetry_handlers(parts) if config.metrics_prometheus_listener else {}),
+        **late_handlers(of_users, _user_handlers),
+        **_share_handlers(parts),
+        **late_handlers(keys_of("streams_groups"), lambda: _streams_handlers(parts)),
     }
 
 
@@ -156,6 +164,21 @@ def _share_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     }
 
 
+def _streams_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    from tidelog.api.streams_groups import StreamsGroupsApi
+    from tidelog.coordinators.groups.streams.membership import StreamsMembership
+    from tidelog.coordinators.groups.streams.topic_creation import TopicCreation
+
+    metadata = parts.metadata
+    creation = TopicCreation(parts.topics.create_all, parts.runtime.sessions.time)
+    return StreamsGroupsApi(
+        parts.group_admin,
+        lambda: metadata.image,
+        StreamsMembership(parts.groups, creation),
+        is_allowed="streams" in parts.config.group_coordinator_rebalance_protocols,
+    ).handlers()
+
+
 def quota_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey, Handler]:
     """Return the handlers of client quotas."""
 
@@ -167,10 +190,27 @@ def quota_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey
     return late_handlers(keys_of("quotas"), of_quotas)
 
 
+def _telemetry_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    def build() -> dict[ApiKey, Handler]:
+        from tidelog.api.telemetry import TelemetryApi
+
+        bytes_max = parts.config.telemetry_max_bytes
+        api = TelemetryApi(parts.metadata, parts.runtime, parts.meters, bytes_max=bytes_max)
+        return api.handlers()
+
+    return late_handlers(keys_of("telemetry"), build)
+
+
 def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
     from tidelog.api.config_resources import ConfigResourcesApi
 
     return ConfigResourcesApi(metadata).handlers()
+
+
+def _user_handlers() -> dict[ApiKey, Handler]:
+    from tidelog.api.user_credentials import UserCredentialsApi
+
+    return UserCredentialsApi().handlers()
 
 
 def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
@@ -181,12 +221,7 @@ def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     metadata, admin = parts.metadata, parts.group_admin
     return joined(
         (
-            GroupsApi(
-                parts.groups,
-                lambda: metadata.image,
-                parts.topics,
-                has_share_groups=SHARE_GROUPS_OFFERED,
-            ),
+            GroupsApi(parts.groups, lambda: metadata.image, parts.topics),
             GroupOffsetsApi(
                 admin,
                 lambda: metadata.image,
@@ -242,12 +277,15 @@ def share_partitions(
     runtime: Runtime,
     persister: ShareStates,
     tier: RemoteTier | None,
+    *,
+    meters: Meters | None,
 ) -> SharePartitions:
-    """Create the share partitions; they follow the roles of replicas from now on."""
+    """Create the share partitions; they follow the roles of replicas from now on, and have metrics
+    if there are meters."""
     from tidelog.shares.settings import SettingsOfGroups
     from tidelog.shares.share_partitions import SharePartitions
 
-    return SharePartitions(
+    shares = SharePartitions(
         replicas,
         persister,
         runtime.sessions,
@@ -255,6 +293,11 @@ def share_partitions(
         sessions_max=config.group_share_max_share_sessions,
         remote=None if tier is None else tier.reads,
     )
+    if meters is not None:
+        from tidelog.shares.gauges import tell_shares
+
+        tell_shares(meters, shares)
+    return shares
 
 
 def keys_of(*modules: str) -> list[ApiKey]:

@@ -31,16 +31,13 @@ class DiskWatch:
         logs: LogManager,
         metadata_directory: str,
         *,
-        is_member: bool,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`is_member`: whether the cluster has several brokers. `on_failure` gets the error that
-        ends the broker."""
+        """`on_failure` gets the error that ends the broker."""
         self._logs = logs
         self._metadata_directory = metadata_directory
-        self._is_member = is_member
         self._on_failure = on_failure
-        self._failed: set[str] = set()
+        self._failed = {one.path for one in logs.directories if one.failure is not None}
         self._loop = loop = asyncio.get_running_loop()
         self.on_spare_failure: list[Callable[[str, OSError], None]] = []
         """Called in order with a failed directory, and its error, if the broker continues."""
@@ -50,12 +47,8 @@ class DiskWatch:
             directory.files.on_failure = partial(loop.call_soon_threadsafe, failed)
 
     def failed(self, path: str, error: BaseException) -> None:
-        """End the broker, unless it can continue without the log directory at `path`.
-
-        Kafka's broker stops when its last directory fails, or that of the metadata. Here a cluster
-        member stops on any, because the controller knows the directories of moved replicas only
-        (KIP-858). A lone broker keeps its other directories.
-        """
+        """End the broker, unless it can continue without the log directory at `path`: it ends when
+        its last one fails, or that of the metadata log (KIP-112)."""
         if path in self._failed:
             return
         self._failed.add(path)
@@ -64,10 +57,15 @@ class DiskWatch:
             cause = OSError(errno.EIO, str(error), path)
         self._logs.files_of(path).fail(cause)
         is_last = all(directory.failure is not None for directory in self._logs.directories)
-        if self._is_member or is_last or path == self._metadata_directory:
+        if is_last or path == self._metadata_directory:
             self._on_failure(cause)
         else:
-            log.error("log directory %s failed and is no longer used: %s", path, one_line(cause))
+            log.error(
+                "log directory %s failed: its replicas are offline until it is mended and the"
+                " broker started again: %s",
+                path,
+                one_line(cause),
+            )
             for listener in self.on_spare_failure:
                 # Later: the caller may be in the middle of an append.
                 self._loop.call_soon(listener, path, cause)

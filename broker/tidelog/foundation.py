@@ -6,16 +6,25 @@ the metadata log.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.formatting import look, not_formatted, random_cluster_id
+from tidelog.cluster.formatting import (
+    begins_with_voters,
+    look,
+    not_formatted,
+    own_voter,
+    random_cluster_id,
+)
+from tidelog.cluster.metadata.features import KRAFT_FEATURE, supported_levels, unsupported
 from tidelog.cluster.metadata.image import is_of_the_brokers
+from tidelog.cluster.metadata.quorum_state import is_of_named_voters
 from tidelog.cluster.metadata.settings import METADATA_PARTITION, MetadataLogSettings
 from tidelog.start_error import StartError, system_words
 from tidelog_storage.checkpoints import PARTITION_METADATA
-from tidelog_storage.config import LogConfig
+from tidelog_storage.config import ConfigError, LogConfig
 from tidelog_storage.manager import LogManager
 
 if TYPE_CHECKING:
@@ -33,22 +42,29 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClientListeners",
+    "check_features",
     "check_metadata_log",
     "check_tier",
     "metadata_log_settings",
     "metrics_endpoint",
     "open_logs",
+    "settle_voters",
 ]
 
 log = logging.getLogger("tidelog.server")
 
 
 class ClientListeners:
-    """The listeners for clients of this broker."""
+    """The listeners for clients of this broker: those of the start, and those added since."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, on_removed: Callable[[str], None]) -> None:
+        """`on_removed` gets the name of a listener that is closed while the broker runs."""
         self._config = config
+        self._on_removed = on_removed
         self.bound: list[Listener] = []
+        self.added: dict[str, Listener] = {}
+        self._wanted: dict[str, Endpoint] = {}  # to be added
+        self._tasks: set[asyncio.Task[None]] = set()
         self._advertised: list[Endpoint] = []
 
     @property
@@ -69,15 +85,11 @@ class ClientListeners:
         `factory` creates the protocol object of a connection on the listener of that name.
         """
         config = self._config
-        protocols = dict(
-            entry.split(":") for entry in config.listener_security_protocol_map.split(",")
-        )
         for endpoint in (*config.controller_listeners(), *config.client_listeners()):
-            if protocols.get(endpoint.name, "PLAINTEXT") != "PLAINTEXT":
-                raise StartError(
-                    f"listeners: {endpoint.name} uses {protocols[endpoint.name]}, "
-                    "but only PLAINTEXT is supported"
-                )
+            problem = _protocol_problem(config, endpoint)
+            if problem is not None:
+                raise StartError(problem)
+        self._network, self._factory = network, factory
         for endpoint in config.client_listeners():
             try:
                 listener = await network.listen(
@@ -102,10 +114,56 @@ class ClientListeners:
             host = socket.gethostname()
         return advertised._replace(host=host, port=port or bound.port)
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Open listeners that `listeners` has besides those of the start, and close added ones that
+        it has no more (DynamicListenerConfig). Added ones are not advertised: the registration
+        names those of the start, as in Kafka."""
+        of_start = {endpoint.name for endpoint in self._config.client_listeners()}
+        new = {one.name: one for one in config.client_listeners() if one.name not in of_start}
+        missing = [one for name, one in new.items() if name not in self._wanted]
+        self._wanted = new
+        for name in self.added.keys() - new.keys():
+            self.added.pop(name).close()
+            self._on_removed(name)
+            log.info("listener %s is closed", name)
+        for endpoint in missing:
+            problem = _protocol_problem(config, endpoint)
+            if problem is not None:
+                log.error("%s", problem)
+                continue
+            task = asyncio.get_running_loop().create_task(
+                self._add(endpoint), name=f"listener {endpoint.name}"
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _add(self, endpoint: Endpoint) -> None:
+        factory = partial(self._factory, endpoint.name)
+        try:
+            listener = await self._network.listen(endpoint.host, endpoint.port, factory)
+        except OSError as error:
+            address = f"{endpoint.host or '*'}:{endpoint.port}"
+            log.error("cannot listen on %s: %s", address, system_words(error))
+            return
+        if self._wanted.get(endpoint.name) is not endpoint:  # changed meanwhile
+            listener.close()
+            return
+        self.added[endpoint.name] = listener
+        log.info("listener %s is open on port %d", endpoint.name, listener.port)
+
     def close(self) -> None:
         """Accept no more connections."""
-        for listener in self.bound:
+        self._wanted = {}
+        for listener in (*self.bound, *self.added.values()):
             listener.close()
+
+
+def _protocol_problem(config: BrokerConfig, endpoint: Endpoint) -> str | None:
+    protocols = dict(entry.split(":") for entry in config.listener_security_protocol_map.split(","))
+    protocol = protocols.get(endpoint.name, "PLAINTEXT")
+    if protocol == "PLAINTEXT":
+        return None
+    return f"listeners: {endpoint.name} uses {protocol}, but only PLAINTEXT is supported"
 
 
 def open_logs(
@@ -135,6 +193,11 @@ def open_logs(
         report=log.warning,
     )
     logs.add_metadata_dir(config.metadata_directory())
+    try:
+        config.check_cordoned()
+    except ConfigError as error:
+        raise StartError(error.message) from error
+    logs.cordoned = frozenset(config.cordoned_directories())
     logs.open(
         now_ms=runtime.clock.wall_ms(),
         cluster_id=cluster_id,
@@ -142,6 +205,18 @@ def open_logs(
         new_directory_id=new_directory_id,
     )
     return logs, cluster_id
+
+
+def settle_voters(config: BrokerConfig, runtime: Runtime) -> BrokerConfig:
+    """Return the configuration for a node whose metadata log names the voters (KIP-853), if its
+    directory was formatted or written so; else the given one. ConfigError, StorageError."""
+    if config.controller_quorum_voters or not config.controller_quorum_bootstrap_servers:
+        return config
+    folder = f"{config.metadata_directory()}/{METADATA_PARTITION}"
+    is_dynamic = is_of_named_voters(runtime.files, folder)
+    if is_dynamic is None:  # Kafka writes the file when it first starts
+        is_dynamic = begins_with_voters(runtime.files, folder)
+    return config.with_voters_of_log() if is_dynamic else config
 
 
 def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager) -> None:
@@ -154,6 +229,35 @@ def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager)
             f" {len(partitions)} logs of topics, such as {partitions[0]}: set it to the directory"
             " of their metadata log, or move these logs away"
         )
+
+
+def check_features(image: ClusterImage, *, is_dynamic: bool = False) -> None:
+    """StartError if a finalized level of a feature promises what this broker cannot keep.
+
+    `is_dynamic`: the settings leave it to the log to name the voters (KIP-853).
+    """
+    if image.voters and not is_dynamic:
+        raise StartError(
+            "the metadata log names the voters of its quorum (kraft.version 1): remove"
+            " controller.quorum.voters, and set controller.quorum.bootstrap.servers"
+        )
+    names = unsupported(image.features)
+    if not names:
+        return
+    known = supported_levels()
+    lower = [
+        f"--feature {name}={known.get(name, (0, 0))[1]}"
+        for name in (text.split()[0] for text in names)
+    ]
+    advice = (
+        f"{KRAFT_FEATURE} cannot be lowered: move the records with MirrorMaker 2"
+        if KRAFT_FEATURE in image.features
+        else "Start the Apache Kafka that wrote these directories, run `kafka-features downgrade"
+        f" {' '.join(lower)}`, and stop it"
+    )
+    raise StartError(
+        f"the cluster has features that tidelog does not know: {', '.join(names)}. {advice}"
+    )
 
 
 def check_tier(config: BrokerConfig, image: ClusterImage) -> None:
@@ -184,7 +288,10 @@ def metadata_log_settings(
         directory=config.metadata_directory(),
         node_id=config.node_id,
         cluster_id=cluster_id,
-        voters=voters or (config.node_id,),
+        voters=() if config.is_dynamic() else voters or (config.node_id,),
+        own=own_voter(config, logs.directory_id(config.metadata_directory()))
+        if config.is_dynamic()
+        else None,
         segment_bytes=config.metadata_log_segment_bytes,
         snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         snapshot_interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog_storage.open_files import lacks_descriptors
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Clock, Executor, Timeline
-    from tidelog_storage.compaction.cleaner import Cleaning, LogCleaner
+    from tidelog_storage.compaction.cleaner import CleanerLimits, Cleaning, LogCleaner
     from tidelog_storage.compaction.rewriting import Progress
     from tidelog_storage.log import Log
     from tidelog_storage.manager import LogManager
@@ -55,6 +55,8 @@ class Maintenance:
         self._on_failure = on_failure
         self._tasks: list[asyncio.Task[None]] = []
         self._cleaner: LogCleaner | None = None
+        self._compactors: set[int] = set()  # numbers of the tasks that compact
+        self._is_running = False
 
     def start(self) -> None:
         """Begin after log.initial.task.delay.ms; compaction at once, as Kafka's LogCleaner."""
@@ -74,20 +76,39 @@ class Maintenance:
             works.append(("high-watermarks", interval_ms, self._checkpoint_high_watermarks))
         for name, interval_ms, work in works:
             self._begin(name, config.log_initial_task_delay_ms, interval_ms, work)
-        if config.log_cleaner_enable:
-            for number in range(config.log_cleaner_threads):
-                name = f"compaction-{number}"
-                self._begin(name, 0, config.log_cleaner_backoff_ms, self._compact)
+        self._is_running = True
+        self._begin_compactors()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Follow `log.cleaner.*`; a pass that runs keeps its map, a pause its length."""
+        self._config = config
+        if self._cleaner is not None:
+            self._cleaner.limits = self._cleaner_limits()
+        if self._is_running:
+            self._begin_compactors()
+
+    def _begin_compactors(self) -> None:
+        """Begin what is missing of `log.cleaner.threads`; what is too many ends by itself."""
+        if not self._config.log_cleaner_enable:
+            return
+        for number in range(self._config.log_cleaner_threads):
+            if number not in self._compactors:
+                self._compactors.add(number)
+                self._add(f"compaction-{number}", self._repeat_compaction(number))
 
     def _begin(
         self, name: str, delay_ms: int, interval_ms: int, work: Callable[[], Awaitable[None]]
     ) -> None:
-        repeated = self._repeat(delay_ms, interval_ms, work)
+        self._add(name, self._repeat(delay_ms, interval_ms, work))
+
+    def _add(self, name: str, repeated: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(repeated, name=f"maintenance-{name}")
+        self._tasks = [one for one in self._tasks if not one.done()]
         self._tasks.append(task)
 
     async def stop(self) -> None:
         """Stop, even in the middle of a run: `LogManager.shutdown` repeats all of it."""
+        self._is_running = False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -98,13 +119,24 @@ class Maintenance:
     ) -> None:
         await self._time.sleep(delay_ms / 1000)
         while True:
-            try:
-                await work()
-            except OSError as error:
-                self._note(error)
-            except Exception:
-                log.exception("periodic work failed and will be retried")
+            await self._attempt(work)
             await self._time.sleep(max(interval_ms, 1) / 1000)
+
+    async def _repeat_compaction(self, number: int) -> None:
+        """Compact while `log.cleaner.threads` is above this number."""
+        await self._time.sleep(0)
+        while number < self._config.log_cleaner_threads:
+            await self._attempt(self._compact)
+            await self._time.sleep(max(self._config.log_cleaner_backoff_ms, 1) / 1000)
+        self._compactors.discard(number)
+
+    async def _attempt(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except OSError as error:
+            self._note(error)
+        except Exception:
+            log.exception("periodic work failed and will be retried")
 
     def _note(self, error: OSError) -> None:
         if lacks_descriptors(error):
@@ -179,15 +211,19 @@ class Maintenance:
 
     def _log_cleaner(self) -> LogCleaner:
         if self._cleaner is None:
-            from tidelog_storage.compaction.cleaner import CleanerLimits, LogCleaner
+            from tidelog_storage.compaction.cleaner import LogCleaner
 
-            config = self._config
-            limits = CleanerLimits(
-                config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads,
-                config.log_cleaner_io_buffer_load_factor,
-            )
-            self._cleaner = LogCleaner(self._logs, limits)
+            self._cleaner = LogCleaner(self._logs, self._cleaner_limits())
         return self._cleaner
+
+    def _cleaner_limits(self) -> CleanerLimits:
+        from tidelog_storage.compaction.cleaner import CleanerLimits
+
+        config = self._config
+        return CleanerLimits(
+            config.log_cleaner_dedupe_buffer_size // max(config.log_cleaner_threads, 1),
+            config.log_cleaner_io_buffer_load_factor,
+        )
 
     async def _clean(self, cleaner: LogCleaner, cleaning: Cleaning) -> bool:
         """Run one pass; False if the next one should wait.
@@ -203,7 +239,6 @@ class Maintenance:
         if checkpoint is None:
             return False
         await run(checkpoint)
-        rate = self._config.log_cleaner_io_max_bytes_per_second
         while True:
             started_s = self._clock.monotonic()
             progress = await self._step(cleaner, cleaning)
@@ -214,6 +249,7 @@ class Maintenance:
             # Python code on a thread blocks the loop, so the loop gets the same time for itself.
             busy_s = self._clock.monotonic() - started_s
             moved_bytes = progress.read_bytes + progress.written_bytes
+            rate = self._config.log_cleaner_io_max_bytes_per_second
             await asyncio.sleep(max(busy_s, moved_bytes / rate - busy_s))
         checkpoint = cleaner.finish(cleaning) if progress.is_done else None
         if checkpoint is not None:

@@ -40,18 +40,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tidelog.api.describe_quorum import Voter
+    from tidelog.api.raft_voters import RaftVotersApi
     from tidelog.cluster.auto_topics import AutoTopics
     from tidelog.cluster.controller.controller import Controller
     from tidelog.cluster.metadata.settings import MetadataLogSettings
+    from tidelog.cluster.quorum.channels import Addresses
     from tidelog.cluster.quorum.core import QuorumCore
+    from tidelog.cluster.quorum.voter_changes import VoterChanges
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.network.peers import PeerChannel
+    from tidelog.replication.directory_assignment import DirectoryAssignments
     from tidelog.replication.fetcher_manager import FetcherManager
-    from tidelog.replication.lost_replicas import LostReplicas
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.replication.replica_manager import ReplicaManager
@@ -64,7 +67,12 @@ __all__ = ["LEAVE_S_MAX", "Membership"]
 
 log = logging.getLogger("tidelog.membership")
 
-OF_ADMINS = (*keys_of("cluster_admin"), ApiKey.DESCRIBE_QUORUM)
+OF_ADMINS = (
+    *keys_of("cluster_admin"),
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+)
 LEAVE_S_MAX = 3.0  # limit for moving leaderships when this broker stops
 
 
@@ -97,12 +105,16 @@ class Membership:
         self._connections = Connections(
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms_max=config.connections_max_idle_ms,
+            unfinished_bytes_max=config.queued_max_request_bytes,
         )
         self._metadata: MetadataLog | None = None
         self._quorum: Quorum | None = None
+        self._addresses: Addresses | None = None  # of the voters that the log names
+        self._entry: asyncio.Task[None] | None = None  # keeps this node's entry among them right
+        self._voter_changes: VoterChanges | None = None
         self._built: _Parts | None = None
         self._fetchers: FetcherManager | None = None
-        self._lost_replicas: LostReplicas | None = None
+        self._assignments: DirectoryAssignments | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._is_frozen = False
         self._network = runtime.network
@@ -163,6 +175,54 @@ class Membership:
         """Epoch of this broker's registration; -1 before it."""
         return -1 if self._built is None else self._built.lifecycle.broker_epoch
 
+    def _of_admins(self, controller: Controller, quorum: Quorum) -> dict[ApiKey, Handler]:
+        """Return the handlers of what clients ask of the active controller."""
+        from tidelog.api.describe_quorum import DescribeQuorumApi
+        from tidelog.api.elections import ElectionsApi
+        from tidelog.api.quorum import view_of
+
+        describing = DescribeQuorumApi(lambda: view_of(quorum), self._endpoints)
+        return joined((describing, ElectionsApi(controller), self._raft_voters(quorum)))
+
+    def _of_voters(self, quorum: Quorum) -> dict[ApiKey, Handler]:
+        """Return the handlers of what other nodes ask of a voter."""
+        from tidelog.api.quorum import QuorumApi
+
+        handlers = {**QuorumApi(quorum).handlers(), **self._raft_voters(quorum).of_voters()}
+        return {key: _while_in(quorum, handler) for key, handler in handlers.items()}
+
+    def _raft_voters(self, quorum: Quorum) -> RaftVotersApi:
+        from tidelog.api.raft_voters import RaftVotersApi
+        from tidelog.cluster.quorum.voter_changes import VoterChanges
+
+        if self._voter_changes is None:
+            self._voter_changes = VoterChanges(
+                quorum,
+                self._config.controller_listener_names[0],
+                lambda host, port: self._channel("voter", host, port),
+            )
+        return RaftVotersApi(quorum, self._voter_changes, self._endpoints)
+
+    def _endpoints(self) -> list[Voter]:
+        """Return the voters' controller addresses, all with the same listener name; no port for an
+        only voter without a controller listener."""
+        from tidelog.api.describe_quorum import Voter
+
+        config, metadata = self._config, self._metadata
+        name = config.controller_listener_names[0]
+        if config.is_alone():
+            return [Voter(config.node_id, "", "", 0)]
+        if metadata is not None and metadata.own is not None:
+            return [
+                Voter(voter.node_id, name, *(voter.address(name) or ("", 0)))
+                for voter in metadata.voter_set
+            ]
+        voters = config.quorum_voters()
+        if not voters:
+            own = config.controller_listeners()[0]
+            return [Voter(config.node_id, name, own.host, own.port)]
+        return [Voter(voter.node_id, name, voter.host, voter.port) for voter in voters]
+
     # -- start -------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
@@ -175,15 +235,15 @@ class Membership:
     def new_metadata_log(self, settings: MetadataLogSettings) -> MetadataLog:
         """Create this node's copy of the metadata log, and its part in the quorum."""
         config, runtime = self._config, self._runtime
-        voters = config.quorum_voters()
         metadata = self._metadata = MetadataLog(settings)
+        if config.is_dynamic():
+            from tidelog.cluster.quorum.channels import Addresses
+
+            name = config.controller_listener_names[0]
+            self._addresses = Addresses(metadata, name, config.bootstrap_servers())
         self._quorum = Quorum(
             metadata,
-            {
-                voter.node_id: self._channel("quorum", voter.host, voter.port)
-                for voter in voters
-                if voter.node_id != config.node_id
-            },
+            self._controller_channels("quorum"),
             node_id=config.node_id,
             clock=runtime.clock,
             rng=runtime.rng,
@@ -194,7 +254,23 @@ class Membership:
                 request_s=config.controller_quorum_request_timeout_ms / 1000,
             ),
         )
+        if self._addresses is not None:
+            self._quorum.learn = self._addresses.learn
         return metadata
+
+    def _controller_channels(self, purpose: str) -> Mapping[int, PeerChannel]:
+        """Return channels to the other controllers, by node id."""
+        if self._addresses is not None:
+            from tidelog.cluster.quorum.channels import ControllerChannels
+
+            return ControllerChannels(
+                self._addresses, lambda host, port: self._channel(purpose, host, port)
+            )
+        return {
+            voter.node_id: self._channel(purpose, voter.host, voter.port)
+            for voter in self._config.quorum_voters()
+            if voter.node_id != self._config.node_id
+        }
 
     def build(
         self,
@@ -216,26 +292,26 @@ class Membership:
         assert metadata is not None
         assert quorum is not None
         if config.is_alone():
-            of_admins = late_handlers(OF_ADMINS, lambda: _of_admins(config, controller, quorum))
+            of_admins = late_handlers(OF_ADMINS, lambda: self._of_admins(controller, quorum))
         else:
-            of_admins = _of_admins(config, controller, quorum)
+            of_admins = self._of_admins(controller, quorum)
         configs = ConfigsApi(metadata, controller, config)
         of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
         of_quotas = quota_handlers(metadata, controller)
         handlers = {**of_admins, **of_brokers, **of_quotas}
         if not config.is_alone():
-            handlers |= _of_voters(quorum)
+            handlers |= self._of_voters(quorum)
         versions = VersionsApi(
             served=handlers,
             cluster_id=cluster_id,
             node_id=config.node_id,
             image=lambda: metadata.image,
+            names_voters=config.is_dynamic(),
         )
         door = ControllerDoor(
             metadata,
             handlers,
-            lambda host, port: self._channel("controller", host, port),
-            [voter for voter in config.quorum_voters() if voter.node_id != config.node_id],
+            self._controller_channels("controller"),
         )
         forwarding = Forwarding(
             door,
@@ -263,8 +339,8 @@ class Membership:
         self, replicas: ReplicaManager, door: ControllerDoor, lifecycle: BrokerLifecycle
     ) -> None:
         """Build what follows other leaders, and what other followers need of this broker."""
+        from tidelog.replication.directory_assignment import DirectoryAssignments
         from tidelog.replication.fetcher_manager import FetcherManager
-        from tidelog.replication.lost_replicas import LostReplicas
 
         config = self._config
         replicas.use_controller(
@@ -280,7 +356,7 @@ class Membership:
             broker_epoch=lambda: lifecycle.broker_epoch,
             new_fetcher=self._new_fetcher,
         )
-        self._lost_replicas = LostReplicas(replicas)
+        self._assignments = DirectoryAssignments(replicas)
 
     def publisher(
         self,
@@ -295,7 +371,7 @@ class Membership:
             lifecycle=self._parts.lifecycle,
             replicas=replicas,
             fetchers=self._fetchers,
-            lost_replicas=self._lost_replicas,
+            directories=self._assignments,
             share_states=share_states,
             groups=groups,
             transactions=transactions,
@@ -339,6 +415,10 @@ class Membership:
         for voter in self._config.quorum_voters():
             if (voter.host, voter.port) == (host, port):
                 return voter.node_id
+        known = {} if self._addresses is None else self._addresses.all()
+        for node_id, address in known.items():
+            if address == (host, port) and node_id >= 0:
+                return node_id
         assert self._metadata is not None
         for node_id, broker in self._metadata.image.brokers.items():
             addresses = [(broker.host, broker.port), *(each[1:3] for each in broker.endpoints)]
@@ -375,6 +455,17 @@ class Membership:
         self._quorum.start()
         if self._config.is_alone():
             return
+        if self._config.is_dynamic():
+            from tidelog.cluster.quorum.joining import keep_entry
+
+            config = self._config
+            entry = keep_entry(
+                self._quorum,
+                config.controller_quorum_fetch_timeout_ms / 1000,
+                joins=config.controller_quorum_auto_join_enable,
+            )
+            name = f"quorum-{config.node_id}-entry"
+            self._entry = asyncio.get_running_loop().create_task(entry, name=name)
         self._connections.open(self._parts.dispatcher)
         self._ticking = asyncio.get_running_loop().create_task(
             self._tick(), name=f"controller-{self._config.node_id}-tick"
@@ -404,8 +495,19 @@ class Membership:
         """Stop following leaders; no other node changes the logs after this."""
         if self._fetchers is not None:
             await self._fetchers.close()
-        if self._lost_replicas is not None:
-            await self._lost_replicas.close()
+        if self._assignments is not None:
+            await self._assignments.close()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Follow dynamic settings."""
+        if self._fetchers is not None:
+            self._fetchers.reconfigure(config)
+        self._parts.lifecycle.reconfigured()
+
+    def directory_failed(self, log_dir: str, error: OSError) -> None:
+        """Tell the controller of a failed log directory; a lone broker has no other to lead."""
+        if not self._config.is_alone():
+            self._parts.lifecycle.directory_failed(log_dir, error)
 
     async def leave(self) -> None:
         """Have this broker's leaderships moved while it still serves (controlled shutdown)."""
@@ -425,11 +527,18 @@ class Membership:
 
     async def leave_quorum(self) -> None:
         """Leave the quorum; if this node leads, the others elect at once."""
+        await self._leave_entry()
         if self._quorum is not None:
             await self._quorum.stop()
 
+    async def _leave_entry(self) -> None:
+        if self._entry is not None:
+            self._entry.cancel()
+            await asyncio.gather(self._entry, return_exceptions=True)
+
     async def abandon(self) -> None:
         """Leave the quorum without notice."""
+        await self._leave_entry()
         if self._quorum is not None:
             self._quorum.abandon()
             await self._quorum.stop()
@@ -440,42 +549,6 @@ class Membership:
             self._listener.close()
         self._connections.stop()
         self._connections.abort()
-
-
-def _of_admins(
-    config: BrokerConfig, controller: Controller, quorum: Quorum
-) -> dict[ApiKey, Handler]:
-    """Return the handlers of what clients ask of the active controller."""
-    from tidelog.api.describe_quorum import DescribeQuorumApi
-    from tidelog.api.elections import ElectionsApi
-    from tidelog.api.quorum import view_of
-
-    describing = DescribeQuorumApi(lambda: view_of(quorum), _endpoints(config))
-    return joined((describing, ElectionsApi(controller)))
-
-
-def _of_voters(quorum: Quorum) -> dict[ApiKey, Handler]:
-    """Return the handlers of what other nodes ask of a voter."""
-    from tidelog.api.quorum import QuorumApi
-
-    return {
-        key: _while_in(quorum, handler) for key, handler in QuorumApi(quorum).handlers().items()
-    }
-
-
-def _endpoints(config: BrokerConfig) -> list[Voter]:
-    """Return the voters' controller addresses, all with the same listener name; no port for an
-    only voter without a controller listener."""
-    from tidelog.api.describe_quorum import Voter
-
-    name = config.controller_listener_names[0]
-    if config.is_alone():
-        return [Voter(config.node_id, "", "", 0)]
-    voters = config.quorum_voters()
-    if not voters:
-        own = config.controller_listeners()[0]
-        return [Voter(config.node_id, name, own.host, own.port)]
-    return [Voter(voter.node_id, name, voter.host, voter.port) for voter in voters]
 
 
 def _while_in(quorum: Quorum, handler: Handler) -> Handler:

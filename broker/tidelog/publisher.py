@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
+    from tidelog.replication.directory_assignment import DirectoryAssignments
     from tidelog.replication.fetcher_manager import FetcherManager
-    from tidelog.replication.lost_replicas import LostReplicas
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.tiered.tier import RemoteTier
 
@@ -31,7 +31,7 @@ class MetadataPublisher(NamedTuple):
     lifecycle: BrokerLifecycle
     replicas: ReplicaManager
     fetchers: FetcherManager | None
-    lost_replicas: LostReplicas | None
+    directories: DirectoryAssignments | None
     share_states: ShareStates
     groups: GroupCoordinator
     transactions: Transactions
@@ -43,8 +43,8 @@ class MetadataPublisher(NamedTuple):
         self.replicas.apply(delta, image)
         if self.fetchers is not None:
             self.fetchers.on_image(delta, image)
-        if self.lost_replicas is not None:
-            self.lost_replicas.on_image(delta, image)
+        if self.directories is not None:
+            self.directories.on_image(delta, image)
         self.share_states.on_image(delta, image)
         self.groups.on_image(delta, image)
         self.transactions.on_image(delta, image)

@@ -32,13 +32,16 @@ from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.share.share_states import ShareStates
 from tidelog.coordinators.transactions.transactions import Transactions
 from tidelog.disk_watch import DiskWatch
+from tidelog.dynamic_settings import DynamicSettings
 from tidelog.foundation import (
     ClientListeners,
+    check_features,
     check_metadata_log,
     check_tier,
     metadata_log_settings,
     metrics_endpoint,
     open_logs,
+    settle_voters,
 )
 from tidelog.healing.schedule import Healing
 from tidelog.maintenance import Maintenance
@@ -47,6 +50,8 @@ from tidelog.metrics.meters import DataPathCounts, Meters
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.network.observer import RequestObserver
+from tidelog.quotas.client_quotas import ClientQuotas
+from tidelog.quotas.replication import ReplicationQuotas
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
 from tidelog.start_error import StartError, one_line
@@ -94,7 +99,7 @@ class BrokerServer:
     ) -> None:
         """`volume_bytes` returns total and usable bytes of a directory's volume; `open_logs` takes
         `new_cluster_id`, `FetcherManager` takes `new_fetcher`."""
-        self.config = config
+        self.config = config = settle_voters(config, runtime)
         self.runtime = runtime
         self.failure: BaseException | None = None
         """Why the broker must stop: the state of its disk is unknown."""
@@ -104,12 +109,14 @@ class BrokerServer:
         """Called first when the broker stops or is killed."""
         self._volume_bytes = volume_bytes
         self._new_cluster_id = new_cluster_id
-        self._listeners = ClientListeners(config)
         self._connections = Connections(
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms_max=config.connections_max_idle_ms,
+            unfinished_bytes_max=config.queued_max_request_bytes,
             connections_max=config.max_connections,
         )
+        self._listeners = ClientListeners(config, self._connections.close_of)
+        self._settings = DynamicSettings(config)
         self._membership = Membership(config, runtime, new_fetcher)
         self._logs: LogManager | None = None
         self._disks: DiskWatch | None = None
@@ -132,6 +139,8 @@ class BrokerServer:
         """Those of the clients' listener; only after `start`."""
         self._dispatcher: Dispatcher | None = None
         self.meters = Meters()
+        self._served_meters = self.meters if config.metrics_prometheus_listener else None
+        self._quotas = ClientQuotas(config, runtime.clock, self._served_meters)
         self._metrics: PrometheusEndpoint | None = None
         self._requests: RequestObserver | None = None
         self._broker_epoch = -1
@@ -211,6 +220,11 @@ class BrokerServer:
         return self._tier
 
     @property
+    def shares(self) -> SharePartitions | None:
+        """Its share partitions, if it has had any."""
+        return self._shares
+
+    @property
     def metrics_port(self) -> int | None:
         """The port of its Prometheus endpoint, if it has one."""
         return None if self._metrics is None else self._metrics.port
@@ -231,7 +245,6 @@ class BrokerServer:
             self._disks = DiskWatch(
                 self._logs,
                 self.config.metadata_directory(),
-                is_member=not self.config.is_alone(),
                 on_failure=self._fail,
             )
             check_metadata_log(self.config, self.runtime, self._logs)
@@ -270,7 +283,7 @@ class BrokerServer:
         if logs.future_partitions():
             self._log_dir_moves()
         self._follow_images(parts.metadata, parts.replicas)
-        parts.metadata.open()
+        check_features(parts.metadata.open(), is_dynamic=self.config.is_dynamic())
         membership.open()
         await self._join(membership, logs)
         parts.group_admin.start()
@@ -291,7 +304,7 @@ class BrokerServer:
         )
         if config.metrics_prometheus_listener:
             replicas.counts = DataPathCounts(self.meters)
-        disks.on_spare_failure.append(replicas.directory_failed)
+        disks.on_spare_failure += [replicas.directory_failed, membership.directory_failed]
         groups = self._groups = GroupCoordinator(
             config=config,
             clock=runtime.clock,
@@ -329,6 +342,7 @@ class BrokerServer:
         return Parts(
             config=config,
             runtime=runtime,
+            meters=self.meters,
             metadata=metadata,
             controller=controller,
             replicas=replicas,
@@ -338,6 +352,7 @@ class BrokerServer:
             share_states=share_states,
             share_groups=self._share_groups,
             topics=topics,
+            quotas=self._quotas,
             tier=self._tier,
             volume_bytes=self._volume_bytes,
             moves=self._log_dir_moves,
@@ -363,21 +378,36 @@ class BrokerServer:
             executor=self.runtime.executor,
             on_failure=disks.file_failed,
         )
+        self._settings.follow(self._maintenance.reconfigure)
+        self._settings.follow(self._reconfigure)
+        self._settings.follow(self._listeners.reconfigure)
+        self._settings.follow(self._membership.reconfigure)
         self._maintenance.start()
+
+    def _reconfigure(self, config: BrokerConfig) -> None:
+        """Follow dynamic settings of small parts."""
+        assert self._logs is not None
+        assert self._transactions is not None
+        self._connections.connections_max = config.max_connections
+        self._connections.connections_per_ip_max = config.max_connections_per_ip
+        self._logs.cordoned = frozenset(config.cordoned_directories())
+        self._connections.connections_per_ip = config.connections_per_ip()
+        self._logs.expire_producers_after(config.producer_id_expiration_ms)
+        self._transactions.reconfigure(config)
 
     def _serve(self, cluster_id: str) -> None:
         """Answer clients; the broker has joined."""
         self.handlers = self._handlers(cluster_id)
         self._dispatcher = Dispatcher(self.handlers)
-        is_metered = bool(self.config.metrics_prometheus_listener)
-        meters = self.meters if is_metered else None
         self._requests = RequestObserver(
-            self.config.node_id, self.runtime.clock, self.dispatchers, meters
+            self.config.node_id, self.runtime.clock, self.dispatchers, self._served_meters
         )
         assert self._groups is not None
         self._metrics = metrics_endpoint(
             self.meters, self.config, self.replicas, self._groups, self.metadata
         )
+        self._quotas.throttle(self._dispatcher)
+        self._quotas.limit_connections(self._connections.limit_new)
         self._connections.open(self._dispatcher)
 
     def _share_partitions(self) -> SharePartitions:
@@ -386,7 +416,12 @@ class BrokerServer:
             assert self._replicas is not None
             assert self._share_states is not None
             self._shares = share_partitions(
-                self._replicas, self.config, self.runtime, self._share_states, self._tier
+                self._replicas,
+                self.config,
+                self.runtime,
+                self._share_states,
+                self._tier,
+                meters=self._served_meters,
             )
         return self._shares
 
@@ -447,6 +482,18 @@ class BrokerServer:
             replicas, self._share_states, self._groups, self._transactions, self._tier
         )
         metadata.subscribe(publisher.publish)
+        metadata.subscribe(self._settings.on_image)
+        self._follow_quotas(metadata, replicas)
+
+    def _follow_quotas(self, metadata: MetadataLog, replicas: ReplicaManager) -> None:
+        assert self._controller is not None
+        quotas, config = self._quotas, self.config
+        self._controller.charges = quotas.mutations
+        self._membership.forwarding.names_clients = lambda: quotas.has_mutations
+        metadata.subscribe(quotas.on_image)
+        if not config.is_alone():
+            limits = ReplicationQuotas(config, self.runtime.clock, replicas.limit_replication)
+            metadata.subscribe(limits.on_image)
 
     async def _join(self, membership: Membership, logs: LogManager) -> None:
         """Join the cluster, unless this broker's own disk fails while it waits for the others."""
@@ -484,6 +531,7 @@ class BrokerServer:
             cluster_id=cluster_id,
             node_id=self.config.node_id,
             image=lambda: metadata.image,
+            names_voters=self.config.is_dynamic(),
         )
         return {**handlers, **versions.handlers()}
 

@@ -61,6 +61,7 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
@@ -79,6 +80,8 @@ class ApiKey(IntEnum):
     ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
     ASSIGN_REPLICAS_TO_DIRS = 73
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
@@ -86,6 +89,9 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
     INITIALIZE_SHARE_GROUP_STATE = 83
     READ_SHARE_GROUP_STATE = 84
     WRITE_SHARE_GROUP_STATE = 85
@@ -221,6 +227,7 @@ _APIS = (
     Api(ApiKey.OFFSET_DELETE, (0, 0), NEVER, "group_offsets"),
     Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), 1, "quotas"),
     Api(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), 1, "quotas"),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), 0, "users"),
     Api(ApiKey.VOTE, (0, 2), 0, "quorum"),
     Api(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), 1, "quorum"),
     Api(ApiKey.END_QUORUM_EPOCH, (0, 1), 1, "quorum"),
@@ -239,6 +246,8 @@ _APIS = (
     Api(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), 0, "controller"),
     Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0, "consumer_groups"),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0, "consumer_groups"),
+    Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), 0, "telemetry"),
+    Api(ApiKey.PUSH_TELEMETRY, (0, 0), 0, "telemetry"),
     Api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), 0, "controller"),
     Api(ApiKey.LIST_CONFIG_RESOURCES, (0, 1), 0, "configs"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "cluster"),
@@ -246,6 +255,9 @@ _APIS = (
     Api(ApiKey.SHARE_GROUP_DESCRIBE, (1, 1), 0, "share_groups"),
     Api(ApiKey.SHARE_FETCH, (1, 2), 0, "share_consumers"),
     Api(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), 0, "share_consumers"),
+    Api(ApiKey.ADD_RAFT_VOTER, (0, 1), 0, "raft_voters"),
+    Api(ApiKey.REMOVE_RAFT_VOTER, (0, 0), 0, "raft_voters"),
+    Api(ApiKey.UPDATE_RAFT_VOTER, (0, 0), 0, "raft_voters"),
     Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, (0, 0), 0, "share_state"),
     Api(ApiKey.READ_SHARE_GROUP_STATE, (0, 0), 0, "share_state"),
     Api(ApiKey.WRITE_SHARE_GROUP_STATE, (0, 1), 0, "share_state"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from tidelog_protocol.decoders import decoder
 from tidelog_protocol.encoders import encoder, parts_encoder
 from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.primitives import UNLIMITED
 from tidelog_protocol.schema import Message, version_range
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ M = TypeVar("M", bound=Message)
 class Codec(Generic[M]):
     """Encoder and decoder of one message in one version.
 
-    `decode(buffer, offset=0)` gives the message that starts at `offset`; what follows it is
-    ignored, as Kafka does. It raises ProtocolError and nothing else. Record batches are slices of
-    `buffer`: they live as long as it does. `decode_whole` refuses what follows, for records that
-    fill a value.
+    `decode(buffer, offset=0, elements=UNLIMITED)` gives the message that starts at `offset`; what
+    follows it is ignored, as Kafka does. It raises ProtocolError and nothing else, also for more
+    array elements and tagged fields, of all depths together, than `elements`. Record batches are
+    slices of `buffer`: they live as long as it does. `decode_whole` refuses what follows, for
+    records that fill a value.
 
     `encode(message)` gives the bytes. `encode_parts(message)` gives them in pieces, with record
     batches as they were given, uncopied unless they are tiny.
@@ -63,13 +65,13 @@ class Codec(Generic[M]):
     def __repr__(self) -> str:
         return f"<Codec {self.message.__name__} v{self.version}>"
 
-    def _first_decode(self, buffer: Buffer, offset: int = 0) -> M:
+    def _first_decode(self, buffer: Buffer, offset: int = 0, elements: int = UNLIMITED) -> M:
         self.decode = decoder(self.message, self.version, flexible=self.flexible)
-        return self.decode(buffer, offset)
+        return self.decode(buffer, offset, elements)
 
-    def _first_decode_whole(self, buffer: Buffer, offset: int = 0) -> M:
+    def _first_decode_whole(self, buffer: Buffer, offset: int = 0, elements: int = UNLIMITED) -> M:
         self.decode_whole = decoder(self.message, self.version, flexible=self.flexible, whole=True)
-        return self.decode_whole(buffer, offset)
+        return self.decode_whole(buffer, offset, elements)
 
     def _first_encode(self, message: M) -> bytes:
         self.encode = encoder(self.message, self.version, flexible=self.flexible)

@@ -33,6 +33,11 @@ class Codec(IntEnum):
 DECOMPRESSED_BYTES_MAX = 2147483639
 """Default bound of a decompressed batch (`max.decompressed.message.bytes`)."""
 
+GZIP_MEMBERS_MAX = 1000
+"""Members of one batch's gzip stream; clients write one."""
+
+_GZIP_WINDOW_BYTES = 4096
+
 # snappy-java's stream header: magic, version, lowest version that can read it. Java clients always
 # frame; librdkafka and others may send one raw block.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -91,24 +96,30 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
 def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
     import zlib  # noqa: PLC0415 - only when used
 
+    view = memoryview(data)
     parts: list[bytes] = []
-    size = 0
-    rest: Buffer = data
+    position = members = size = 0
+    window = len(view)  # nearly always one member, which takes all in one call
     try:
-        while rest:  # RFC 1952 allows several members in a row
+        while position < len(view) or not members:  # RFC 1952 allows several members in a row
+            members += 1
+            if members > GZIP_MEMBERS_MAX:
+                raise ProtocolError(f"more than {GZIP_MEMBERS_MAX} gzip members")
             member = zlib.decompressobj(31)
-            part = member.decompress(rest, size_max - size + 1)
-            if not member.eof:
-                if len(part) > size_max - size:
+            while not member.eof:
+                piece = view[position : position + window]
+                if not piece:
+                    raise ProtocolError("gzip data ends early")
+                part = member.decompress(piece, size_max - size + 1)
+                size += len(part)
+                if size > size_max:
                     raise _too_large(size_max)
-                raise ProtocolError("gzip data ends early")
-            size += len(part)
-            parts.append(part)
-            rest = member.unused_data
+                parts.append(part)
+                position += len(piece) - len(member.unused_data)
+                window *= 2
+            window = _GZIP_WINDOW_BYTES  # `unused_data` copies the rest of what it was given
     except zlib.error as error:
         raise ProtocolError(f"gzip: {error}") from error
-    if not parts:
-        raise ProtocolError("gzip data ends early")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -2,7 +2,8 @@
 
 The generated function walks the buffer `b` (of `z` bytes) with the position `p`. Every length is
 checked against the remaining bytes before anything of that length is built, so a frame cannot make
-the decoder build more than its own bytes can hold.
+the decoder build more than its own bytes can hold. An empty element of one byte is far larger in
+memory, and handlers work on each: `left` is the budget of array elements and tagged fields.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import (
     SAFE_STRING_BYTES,
+    UNLIMITED,
     continue_uvarint,
     long_string,
     skip_tagged_fields,
@@ -43,7 +45,8 @@ _unpackers: dict[str, tuple[Any, int]] = {}
 def decoder(
     message: type[Message], version: int, *, flexible: bool, whole: bool = False
 ) -> Callable[..., Any]:
-    """Generate `decode(buffer, offset=0)`; if `whole`, bytes after the message are an error."""
+    """Generate `decode(buffer, offset=0, elements=UNLIMITED)`; if `whole`, bytes after the message
+    are an error."""
     writer = _Writer(message, version, flexible=flexible)
     source = writer.function(whole=whole)
     exec(compile(source, f"<decode {message.__name__} v{version}>", "exec"), writer.scope)  # noqa: S102 - made of our own tables alone
@@ -94,7 +97,7 @@ class _Writer:
         if whole:
             self.line(f"if p != z: {self.refuse('bytes left over')}")
         self.line(f"return {target}")
-        head = ["def decode(b, p=0):", " try:"]
+        head = [f"def decode(b, p=0, left={UNLIMITED}):", " try:"]
         tail = [
             " except (IndexError, StructError) as error:",
             f"  raise ProtocolError('{name} v{self.version}: truncated') from error",
@@ -188,10 +191,13 @@ class _Writer:
         self.pending.append(("B", count))
         self.flush()
         if not known:
-            self.line(f"if {count}: p = skip(b, p, {count})")
+            self.line(f"if {count}: p, left = skip(b, p, {count}, left)")
             return
         tag, end = self.name("k"), self.name("e")
+        self.line(f"if {count}:")
+        self.enter()
         self.line(f"if {count} > 127: {count}, p = more(b, p, {count})")
+        self.charge(count)
         self.line(f"for _ in range({count}):")
         self.enter()
         for local in (tag, end):
@@ -208,6 +214,12 @@ class _Writer:
         self.line(f"else: p = {end}")
         self.line(f"if p != {end}: {self.refuse('tagged field of another size')}")
         self.leave()
+        self.leave()
+
+    def charge(self, count: str) -> None:
+        """Take this many elements or tagged fields from the budget, before any is read."""
+        self.line(f"left -= {count}")
+        self.line(f"if left < 0: {self.refuse('more elements than a request may have')}")
 
     # Values
 
@@ -281,6 +293,7 @@ class _Writer:
         needed = length if least == 1 else f"{length} * {least}"
         too_long = self.refuse("array beyond the end")
         self.line(f"if {length} < 0 or {needed} > z - p: {too_long}")
+        self.charge(length)
         if element == "uuid":
             self.line(f"{place} = [bytes(b[i:i + 16]) for i in range(p, p + {needed}, 16)]")
             self.line(f"p += {needed}")

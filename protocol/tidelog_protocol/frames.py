@@ -38,6 +38,9 @@ _REQUEST_HEAD = Struct(">hhih")
 JOINED_BYTES_MAX = 4096
 """Frames up to this size go out as one bytes object."""
 
+HEADER_TAGS_MAX = 1000
+"""Tagged fields of a header; no Kafka client sends any (KIP-482)."""
+
 CARRIED_BYTES_MAX = 32 << 10
 """Up to this size the beginning of a frame is copied back to the shared buffer: cheaper than to
 receive the rest separately, which takes another wake-up."""
@@ -74,7 +77,7 @@ def decode_client_id(frame: Buffer, *, flexible: bool) -> tuple[str | None, int]
             tags = frame[position]
             position += 1
             if tags:
-                position = skip_tagged_fields(frame, position, tags)
+                position, _ = skip_tagged_fields(frame, position, tags, HEADER_TAGS_MAX)
     except (struct.error, IndexError) as error:
         raise ProtocolError("request header: truncated") from error
     return client_id, position
@@ -86,7 +89,7 @@ def decode_response_header(api: Api, version: int, frame: Buffer) -> tuple[int, 
         (correlation_id,) = _SIZE.unpack_from(frame)
         position = 4
         if api.response_header_version(version):
-            position = skip_tagged_fields(frame, 5, frame[4])
+            position, _ = skip_tagged_fields(frame, 5, frame[4], HEADER_TAGS_MAX)
     except (struct.error, IndexError) as error:
         raise ProtocolError("response header: truncated") from error
     return correlation_id, position
@@ -163,6 +166,7 @@ class FrameReader:
         "_spare",
         "_start",
         "error",
+        "unfinished_bytes",
     )
 
     def __init__(self, frame_bytes_max: int, shared_buffer: memoryview) -> None:
@@ -175,6 +179,8 @@ class FrameReader:
         self._private_size = 0  # the whole frame's size; Invariant: _filled < _private_size
         self._filled = 0
         self._spare: memoryview | None = None  # a private buffer to be used again
+        self.unfinished_bytes = 0
+        """Size of the private buffer while its frame is incomplete."""
         self.error: ProtocolError | None = None
         """Set with the last valid frames if an invalid one follows: answer, then close."""
 
@@ -249,6 +255,7 @@ class FrameReader:
             private = memoryview(bytearray(first))
         private[: len(body)] = body
         self._private = private
+        self.unfinished_bytes = len(private)
         self._private_size = size
         self._filled = len(body)
 
@@ -257,6 +264,7 @@ class FrameReader:
         grown = memoryview(bytearray(min(self._private_size, 2 * len(private))))
         grown[: len(private)] = private
         self._private = grown
+        self.unfinished_bytes = len(grown)
         return grown
 
     def _received_private(self, count: int) -> list[memoryview]:
@@ -267,6 +275,7 @@ class FrameReader:
         private = self._private
         assert private is not None
         self._private = None
+        self.unfinished_bytes = 0
         if len(private) <= PRIVATE_BYTES_FIRST:
             self._spare = private
         return [private[: self._private_size]]

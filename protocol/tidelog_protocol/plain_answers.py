@@ -26,6 +26,7 @@ __all__ = [
     "produce_body",
     "produced",
     "produced_fields",
+    "with_throttle_time",
 ]
 
 PRODUCE_FLEXIBLE_FROM = 9
@@ -38,6 +39,7 @@ _COPIED_BYTES_MAX = 512  # records up to this size are copied: a separate part c
 _PRODUCED = Struct(">ihqqqBxx")
 _pack_produced = _PRODUCED.pack
 _PRODUCE_END = bytes(5)  # no throttle time, no tagged fields
+_pack_time = Struct(">i").pack
 
 _pack_fetch_start = Struct(">ihi").pack  # throttle time, error code, session id
 # Index, error code, high watermark, last stable offset, log start offset, aborted transactions (0
@@ -113,6 +115,14 @@ def fetch_body(
     pieces.append(b"\0")
     parts.append(b"".join(pieces))
     return parts
+
+
+def with_throttle_time(body: Sequence[Buffer], time_ms: int, *, is_fetch: bool) -> list[Buffer]:
+    """Return an encoded body, of `fetch_body` or else of `produce_body`, with a throttle time."""
+    time = _pack_time(time_ms)
+    if is_fetch:
+        return [time + bytes(body[0][len(time) :]), *body[1:]]
+    return [bytes(body[0][: -len(_PRODUCE_END)]) + time + b"\0"]
 
 
 def _topic(version: int, name: str, topic_id: bytes, partitions: Sequence[object]) -> bytes:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SAFE_STRING_BYTES",
     "STRING_BYTES_MAX",
+    "UNLIMITED",
     "UVARINTS",
     "ZERO_UUID",
     "continue_uvarint",
@@ -42,6 +43,9 @@ STRING_BYTES_MAX = 32767
 
 SAFE_STRING_BYTES = STRING_BYTES_MAX // 3
 """A string read from fewer bytes can be written again: an invalid UTF-8 byte grows to three."""
+
+UNLIMITED = (1 << 30) - 1  # of one digit in CPython, which is subtracted fastest
+"""A budget of elements that no message uses up: each takes a byte at least."""
 
 UVARINT_BITS_MAX = 32
 VARINT_BITS_MAX = 64
@@ -138,13 +142,19 @@ def write_varint(value: int) -> bytes:
     return write_uvarint((value << 1) ^ (value >> 63))
 
 
-def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
+def skip_tagged_fields(
+    buffer: Buffer, position: int, count: int, left: int = UNLIMITED
+) -> tuple[int, int]:
     """Skip unknown tagged fields; `count` is the first byte of their number.
 
-    `position` is after that byte. Returns the position after the last field.
+    `position` is after that byte. Returns the position after the last field, and what is left of
+    the budget; ProtocolError for more fields than `left`.
     """
     if count > 127:
         count, position = continue_uvarint(buffer, position, count)
+    left -= count
+    if left < 0:
+        raise ProtocolError("too many tagged fields")
     size = len(buffer)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
@@ -152,4 +162,4 @@ def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
         position += length
         if position > size:
             raise ProtocolError("tagged field extends past the end")
-    return position
+    return position, left

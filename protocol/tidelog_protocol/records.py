@@ -36,6 +36,7 @@ from tidelog_protocol.batch import (
 )
 from tidelog_protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
 from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.primitives import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -128,8 +129,13 @@ def iter_records(
     yield from iter_payload(header, records_payload(batch, header, position, size_max))
 
 
-def iter_payload(header: BatchHeader, payload: bytes) -> Iterator[Record]:
-    """Yield the records in `payload`, which `records_payload` returned for `header`."""
+def iter_payload(
+    header: BatchHeader, payload: bytes, headers_max: int = UNLIMITED
+) -> Iterator[Record]:
+    """Yield the records in `payload`, which `records_payload` returned for `header`.
+
+    ProtocolError for a record with more than `headers_max` headers, before any of them is read.
+    """
     position = 0
     base_offset = header.base_offset
     log_append = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
@@ -138,7 +144,9 @@ def iter_payload(header: BatchHeader, payload: bytes) -> Iterator[Record]:
         end = position + length
         if length < 0 or end > len(payload):
             raise ProtocolError(f"record of {length} bytes, {len(payload) - position} left")
-        delta, offset_delta, key, value, headers, stop = _read_record(payload, position)
+        delta, offset_delta, key, value, headers, stop = _read_record(
+            payload, position, headers_max
+        )
         if stop != end:
             raise ProtocolError(f"record of {length} bytes ends {stop - end:+} bytes from there")
         timestamp = header.base_timestamp + delta if log_append is None else log_append
@@ -155,7 +163,7 @@ _RecordFields = tuple[
 ]
 
 
-def _read_record(data: bytes, position: int) -> _RecordFields:
+def _read_record(data: bytes, position: int, headers_max: int) -> _RecordFields:
     """Read timestamp delta, offset delta, key, value, headers, and the next position."""
     delta, position = _read_varint(data, position + 1, 64)  # +1: attributes, unused
     offset_delta, position = _read_varint(data, position)
@@ -166,6 +174,8 @@ def _read_record(data: bytes, position: int) -> _RecordFields:
         return delta, offset_delta, key, value, (), position
     if not 0 < count <= len(data) - position:  # a header takes two bytes at least
         raise ProtocolError(f"record with {count} headers")
+    if count > headers_max:
+        raise ProtocolError(f"record with {count} headers, at most {headers_max} are allowed")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, position = _read_nullable(data, position)

@@ -256,14 +256,14 @@ class LogConfig:
     )
     leader_replication_throttled_replicas: list[str] = strings(
         [],
-        "Replicas (partition:broker, or *) whose reading by followers is throttled at the leader. "
-        "Accepted for Kafka's sake, without effect here.",
+        "Replicas (partition:broker, or *) whose reading by followers is throttled at the leader, "
+        "to the broker's leader.replication.throttled.rate.",
         check=_check_throttled_replicas,
     )
     follower_replication_throttled_replicas: list[str] = strings(
         [],
-        "Replicas (partition:broker, or *) whose fetching is throttled at the follower. "
-        "Accepted for Kafka's sake, without effect here.",
+        "Replicas (partition:broker, or *) whose fetching is throttled at the follower, "
+        "to the broker's follower.replication.throttled.rate.",
         check=_check_throttled_replicas,
     )
     # -- the remote tier ---------------------------------------------------------------------------

@@ -115,11 +115,20 @@ class LogDirectory:
         """Partitions that the recovery points name and that have no folder here, not even a deleted
         one. The recovery points keep them until `forget_missing`."""
         self.is_new = True  # no broker has used it
+        self.is_unread = False  # offline since the start
 
     @property
     def failure(self) -> OSError | None:
         """The error that ended the use of the directory until a restart."""
         return self.files.failure
+
+    def set_offline(self, error: OSError) -> None:
+        """Do not use the directory, which could not be read, until the next start."""
+        self.is_unread = True
+        self.files.fail(error)
+        self.release()
+        for found in (self.partitions, self.futures, self.missing, self.deleted_folders):
+            found.clear()
 
     def take(
         self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes] | None

@@ -16,7 +16,7 @@ other order, and does not start after a crash in between.)
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tidelog_storage.checkpoints import read_partition_metadata
@@ -30,6 +30,7 @@ from tidelog_storage.folders import (
 )
 from tidelog_storage.guarded_files import is_broken
 from tidelog_storage.loading import LogContext
+from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.recovery import load_log
 from tidelog_storage.removals import Removals
 
@@ -77,11 +78,17 @@ class LogManager:
         self._removals = Removals(files.remove_tree)  # folders of deleted partitions
         self.directories = [LogDirectory(files, path, self._logs, report) for path in log_dirs]
         self._without_logs: list[LogDirectory] = []
+        self._metadata_dir: str | None = None
+        self.cordoned: frozenset[str] = frozenset()
+        """Paths of directories that get no new logs, as long as another one can (KIP-1066)."""
+        self.unadopted: set[TopicPartition] = set()
+        """Partitions that were being moved, and whose current log may be in an unread directory."""
         self.on_roll: Callable[[Log], None] | None = None
         """Hears of every current log that has a newly sealed segment."""
 
     def add_metadata_dir(self, path: str) -> None:
         """Lock that of the metadata log too, which may hold no other logs. Before `open`."""
+        self._metadata_dir = path
         if path not in self.log_dirs:
             self._without_logs.append(LogDirectory(self._files, path, {}))
 
@@ -94,7 +101,7 @@ class LogManager:
     def clean_broker_epoch(self) -> int:
         """Epoch of the broker's last life if that closed all directories in order and nothing is
         lost since, else -1: other replicas that are in sync have more than this broker then."""
-        if self.missing():
+        if self.missing() or len(self._live()) < len(self.directories):
             return -1
         epochs = {directory.clean_broker_epoch for directory in self.directories}
         if len(epochs) > 1 or any(log.has_lost_records for _, log in self.items()):
@@ -111,7 +118,7 @@ class LogManager:
 
     def note_broker_epoch(self, broker_epoch: int) -> None:
         """Note this life's epoch beside the locks."""
-        for directory in self.directories:
+        for directory in self._live():
             directory.note_broker_epoch(broker_epoch)
 
     # -- life --------------------------------------------------------------------------------------
@@ -126,25 +133,49 @@ class LogManager:
     ) -> None:
         """Take the directories, and recover all logs of those that were not closed in order.
 
-        New directories are formatted with ids of `new_directory_id`, if that is given.
-        LogDirectoryError, with a sentence for the operator, if one is locked, another's or not
-        formatted.
+        New directories are formatted with ids of `new_directory_id`, if that is given. One that
+        cannot be read is offline in this life (KIP-112), unless it is the last or has the metadata
+        log: then OSError. LogDirectoryError, with a sentence for the operator, if one is locked,
+        another's or not formatted.
         """
         self._now_ms = now_ms
         try:
             for directory in self.taken():
-                directory.take(cluster_id, node_id, new_directory_id)
-            for directory in self.directories:
-                directory.open()
+                with self._passing_over(directory):
+                    directory.take(cluster_id, node_id, new_directory_id)
+            for directory in self._live():
+                with self._passing_over(directory):
+                    directory.open()
             self.adopt_futures()
         except BaseException:
             self._release()
             raise
-        for directory in self.directories:
+        for directory in self._live():
             self._removals.add(now_ms, directory.deleted_folders)
             if not directory.had_clean_shutdown:
-                for partition in sorted(directory.partitions):
-                    self.get(partition)
+                with self._passing_over(directory, self._drop_logs):
+                    for partition in sorted(directory.partitions):
+                        self.get(partition)
+
+    @contextmanager
+    def _passing_over(
+        self,
+        directory: LogDirectory,
+        drop: Callable[[LogDirectory, OSError], None] = LogDirectory.set_offline,
+    ) -> Iterator[None]:
+        """Leave a directory out that fails meanwhile, if the others are enough."""
+        try:
+            yield
+        except OSError as error:
+            if lacks_descriptors(error):
+                raise
+            drop(directory, error)
+            if directory.path == self._metadata_dir or not self._live():
+                raise
+            if self._report is not None:
+                self._report(
+                    f"log directory {directory.path} is offline until the next start: {error}"
+                )
 
     def shutdown(self, now_ms: int = 0, *, broker_epoch: int = -1) -> None:
         """Close all logs in order, write the checkpoints, then mark the directories as clean.
@@ -246,7 +277,9 @@ class LogManager:
 
         Nothing in it is made durable before the next start. No error if it had already failed.
         """
-        directory = self._directory_at(log_dir)
+        self._drop_logs(self._directory_at(log_dir), error)
+
+    def _drop_logs(self, directory: LogDirectory, error: OSError) -> None:
         directory.files.fail(error)
         logs = [self._logs.pop(key) for key in directory.partitions if key in self._logs]
         for log in (*logs, *directory.future_logs.values()):
@@ -284,6 +317,12 @@ class LogManager:
         return {
             key: one for directory in self.directories for key, one in directory.partitions.items()
         }
+
+    def expire_producers_after(self, expiration_ms: int) -> None:
+        """Set `producer.id.expiration.ms`, for loaded logs too."""
+        self._producer_expiration_ms = expiration_ms
+        for log in self._logs.values():
+            log.producers.expiration_ms = expiration_ms
 
     def loaded(self) -> Iterable[Log]:
         """Return the logs loaded since the start."""
@@ -344,7 +383,8 @@ class LogManager:
         preferred = self._preferred.get(partition)
         if preferred is not None:
             return self._directory_at(preferred)
-        live = [one for one in self.directories if one.failure is None] or self.directories
+        live = self._live() or self.directories
+        live = [one for one in live if one.path not in self.cordoned] or live
         if len(live) > 1:  # continue what a crash left, else it would stay beside the log
             begun = [one for one in live if has_begun(one.files, f"{one.path}/{partition}")]
             live = begun or live
@@ -381,16 +421,29 @@ class LogManager:
         self._files.rename(folder, target)
         self._removals.add(now_ms + delay_ms, [target])
 
-    def set_aside(self, partitions: Sequence[TopicPartition]) -> list[str]:
-        """Remove logs and their futures, keep their folders as strays; return their new paths."""
+    def set_aside(
+        self, partitions: Sequence[TopicPartition], log_dir: str | None = None
+    ) -> list[str]:
+        """Remove logs and their futures, in one directory or all, keep their folders as strays;
+        return their new paths."""
+        paths = []
+        for directory in self.directories:
+            if log_dir in (None, directory.path):
+                self._close_in(directory, partitions)
+                paths += directory.set_aside(partitions)
+        return paths
+
+    def _close_in(self, directory: LogDirectory, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
-            current = self._logs.pop(partition, None)
-            futures = [directory.future_logs.get(partition) for directory in self.directories]
-            for log in (current, *futures):
-                if log is not None:
-                    log.release()
-                    self._rolled.discard(log)
-        return [path for directory in self.directories for path in directory.set_aside(partitions)]
+            log = self._logs.get(partition)
+            if log is not None and log.folder == f"{directory.path}/{partition}":
+                del self._logs[partition]
+            else:
+                log = None
+            for closed in (log, directory.future_logs.get(partition)):
+                if closed is not None:
+                    closed.release()
+                    self._rolled.discard(closed)
 
     def _deleted_folder(
         self, directory: LogDirectory, partition: TopicPartition, log: Log | None
@@ -413,7 +466,25 @@ class LogManager:
     @property
     def has_new_directory(self) -> bool:
         """Return whether a directory is unused: it may replace a lost one."""
-        return any(directory.is_new for directory in self.directories)
+        return any(directory.is_new for directory in self._live())
+
+    @property
+    def has_unread_directory(self) -> bool:
+        """Return whether a directory is offline since the start: its logs are unknown."""
+        return any(directory.is_unread for directory in self.directories)
+
+    def may_be_unread(self, directory_id: bytes) -> bool:
+        """Return whether a directory id is that of a directory offline since the start, whose id
+        may be unknown."""
+        known = [one.directory_id for one in self.directories if not one.is_unread]
+        return self.has_unread_directory and directory_id not in known
+
+    def forget_offline(self, partition: TopicPartition) -> None:
+        """Forget a deleted log in a failed directory: the next start finds it as a stray."""
+        for directory in self.directories:
+            if directory.failure is not None:
+                directory.partitions.pop(partition, None)
+                directory.futures.pop(partition, None)
 
     def missing(self) -> set[TopicPartition]:
         """Return partitions that had a log at the last checkpoint, and have none now."""
@@ -427,14 +498,14 @@ class LogManager:
         """Remember across restarts that these logs are lost. From now on no directory is new."""
         for partition in partitions:
             self._wanted(partition).note_missing(partition)
-        for directory in self.directories:
+        for directory in self._live():
             if directory.is_new or partitions:
                 directory.prepare_recovery_points()()
                 directory.is_new = False
 
     def forget_missing(self, partition: TopicPartition) -> None:
         """Allow a lost partition to start with an empty log."""
-        for directory in self.directories:
+        for directory in self._live():
             directory.forget_missing(partition)
 
     # -- future logs -------------------------------------------------------------------------------
@@ -543,7 +614,11 @@ class LogManager:
             for partition, name in list(directory.futures.items()):
                 folder = f"{directory.path}/{name}"
                 current = next((d for d in self.directories if partition in d.partitions), None)
-                if current is None:
+                if current is None and self.has_unread_directory:
+                    # The current log may be there, and have more.
+                    del directory.futures[partition]
+                    self.unadopted.add(partition)
+                elif current is None:
                     topic_id = read_partition_metadata(self._files, folder)
                     assert topic_id is not None, "a future without one is none"
                     self._files.rename(folder, f"{directory.path}/{partition}")
@@ -672,7 +747,7 @@ class LogManager:
         lost after a crash."""
         if not self._removals.is_due(now_ms):
             return None
-        writes = [directory.prepare_recovery_points() for directory in self.directories]
+        writes = [directory.prepare_recovery_points() for directory in self._live()]
         return self._removals.prepare(now_ms, lambda: _call_all(writes))
 
     def prepare_checkpoints(self) -> Callable[[], None]:

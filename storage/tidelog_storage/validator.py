@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 BATCH_DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """Ours, beside Kafka's limit per record: a small zstd batch can announce gigabytes."""
 
+RECORD_HEADERS_MAX = 10_000
+BATCH_HEADERS_MAX = 1_000_000
+"""Ours, too: an empty header is two bytes in a batch, and a hundred in memory."""
+
 _OVERHEAD_OF_OLDEST_FORMAT = 14
 _INT64_MAX = 2**63 - 1
 ZSTD_VERSION_MIN = 7
@@ -329,8 +333,12 @@ def _check_records(payload: bytes, header: BatchHeader, target: AppendTarget) ->
     invalid_timestamp = False
     largest = NO_TIMESTAMP
     record_bytes_max = config.max_decompressed_message_bytes if header.codec else _INT64_MAX
-    for index, record in enumerate(iter_payload(header, payload)):
+    headers = 0
+    for index, record in enumerate(iter_payload(header, payload, RECORD_HEADERS_MAX)):
         _check_shape(index, record, header, record_bytes_max)
+        headers += len(record.headers)
+        if headers > BATCH_HEADERS_MAX:
+            raise ProtocolError(f"batch with more than {BATCH_HEADERS_MAX} record headers")
         largest = max(largest, record.timestamp)
         text = _timestamp_error(record, header, config, target.now_ms)
         if config.is_compacted and record.key is None:

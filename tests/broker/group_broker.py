@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from support.metadata import names_by_id
 from support.share_groups import SlowPersister
@@ -18,6 +18,7 @@ from tidelog.api.group_offsets import GroupOffsetsApi
 from tidelog.api.groups import GroupsApi
 from tidelog.api.share_group_offsets import ShareGroupOffsetsApi
 from tidelog.api.share_groups import ShareGroupsApi
+from tidelog.api.streams_groups import StreamsGroupsApi
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.image import (
@@ -36,6 +37,8 @@ from tidelog.coordinators.groups.share.end_offsets import EndOffsets
 from tidelog.coordinators.groups.share.membership import ShareMembership
 from tidelog.coordinators.groups.share.offsets import ShareOffsets
 from tidelog.coordinators.groups.share.state_changes import StateChanges
+from tidelog.coordinators.groups.streams.membership import StreamsMembership
+from tidelog.coordinators.groups.streams.topic_creation import TopicCreation
 from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.simulation.disk import SimDisk
@@ -45,7 +48,12 @@ from tidelog_storage.config import LogConfig
 from tidelog_storage.manager import LogManager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tidelog_protocol.messages.admin import CreateTopicsRequest
+
+    CreatableTopic = CreateTopicsRequest.CreatableTopic
+    OnCreated = Callable[[Mapping[str, str]], None]
 
 NODE_ID = 1
 WALL_MS = 1_795_247_400_000
@@ -132,6 +140,9 @@ class Peer:
     def at_close(self, callback: Callable[[], None]) -> None:
         """There is no connection behind the request."""
 
+    def throttle(self, seconds: float) -> None:
+        """There is no connection behind the request."""
+
     def complete(self, context: RequestContext, response: Any) -> None:
         assert context.answer is None
         context.answer = self.dispatcher.encode(context, response)
@@ -148,6 +159,13 @@ def topic(
         for index in range(count)
     )
     return TopicImage(name, topic_id, partitions, name.startswith("__"))
+
+
+class Creation(NamedTuple):
+    """Topics that are being created."""
+
+    topics: list[CreatableTopic]
+    on_done: OnCreated
 
 
 class Pending:
@@ -190,8 +208,9 @@ class GroupBroker:
         self.correlation_ids = itertools.count()
         self.group_configs: dict[str, dict[str, str]] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
-        self.features = {**initial_levels(), "share.version": 1}
+        self.features = {**initial_levels(), "share.version": 1, "streams.version": 1}
         self.created: list[str] = []
+        self.creations: list[Creation] = []
         self.topics = {
             "a": topic("a", b"a" * 16, 3),
             "b": topic("b", b"b" * 16, 1),
@@ -225,7 +244,10 @@ class GroupBroker:
         tasks = DrivenTasks()
         ends = EndOffsets(self.replica_manager, lambda: self.image, None, tasks)
         offsets = ShareOffsets(self.coordinator, states, ends)
+        creation = TopicCreation(self.create_all, self.time.time)
+        members = StreamsMembership(self.coordinator, creation)
         handlers = {
+            **StreamsGroupsApi(self.admin, lambda: self.image, members).handlers(),
             **ShareGroupsApi(self.admin, lambda: self.image, membership).handlers(),
             **ShareGroupOffsetsApi(offsets, lambda: self.image).handlers(),
             **GroupsApi(self.coordinator, lambda: self.image, self).handlers(),
@@ -284,6 +306,20 @@ class GroupBroker:
         self.created += names
         for name in names:
             self.topics[name] = topic(name, name.encode()[:16].ljust(16), 4)
+        self.apply()
+
+    def create_all(self, topics: Sequence[CreatableTopic], on_done: OnCreated) -> None:
+        """Internal topics of streams groups; `create` or a test ends this."""
+        self.creations.append(Creation(list(topics), on_done))
+
+    def create(self) -> None:
+        """The controller creates what it was asked for."""
+        for creation in self.creations:
+            for each in creation.topics:
+                topic_id = each.name.encode()[:16].ljust(16)
+                self.topics[each.name] = topic(each.name, topic_id, each.num_partitions)
+            creation.on_done({})
+        self.creations.clear()
         self.apply()
 
     def kill(self) -> None:

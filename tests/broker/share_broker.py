@@ -43,9 +43,7 @@ class ShareBroker(GroupBroker):
     def start(self) -> None:
         super().start()
         handlers = {
-            **GroupsApi(
-                self.coordinator, lambda: self.image, self, has_share_groups=True
-            ).handlers(),
+            **GroupsApi(self.coordinator, lambda: self.image, self).handlers(),
             **ShareStateApi(self.share_states).handlers(),
         }
         self.dispatcher = Dispatcher(handlers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from support.share_path import SharePath, acquired
 from tidelog.coordinators.share.values import StateBatch
 from tidelog.network.dispatch import RequestContext
 from tidelog.replication.reads import TRANSACTION_COMMITTED
+from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.shares.partition_state import ShareLimits
 from tidelog.shares.settings import ShareSettings
 from tidelog_protocol.errors import ErrorCode
@@ -104,6 +106,30 @@ class TestFetch:
             assert acquired(await shares.answer(second)) == [(3, 3, 1)]
 
         tell(story)
+
+    def test_it_reads_about_what_it_gives(self, tell: Tell) -> None:
+        sizes: list[int] = []
+        read = ReplicaManager.read
+
+        def noted(*args: Any, **options: Any) -> Any:
+            results = read(*args, **options)
+            sizes.append(sum(each.size for each in results))
+            return results
+
+        async def story(shares: SharePath, foo: bytes) -> None:
+            for _ in range(60):
+                shares.path.produce("foo", 0, batch(10, b"x" * 5000))
+            for number in range(10):
+                response = await shares.fetched((foo, 0), max_records=10)
+                assert acquired(response) == [(10 * number, 10 * number + 9, 1)]
+            assert sizes[0] > 900_000
+            assert max(sizes[5:]) <= 128 << 10
+            given = [acquired(await shares.fetched()) for _ in range(3)]
+            ends = [(each[0][0], each[-1][1]) for each in given]
+            assert ends == [(100, 119), (120, 169), (170, 269)], "as much as it takes"
+
+        with mock.patch.object(ReplicaManager, "read", noted):
+            tell(story)
 
     def test_groups_do_not_share(self, tell: Tell) -> None:
         async def story(shares: SharePath, foo: bytes) -> None:

@@ -1,15 +1,13 @@
-"""Share groups on a whole broker, where they are offered, with its own share coordinator."""
+"""Share groups on a whole broker, with its own share coordinator."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tidelog
 from support.clusters import run
 from support.wire_client import WireClient
-from tidelog import assembly
-from tidelog.cluster.metadata import features
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_admin import DeleteGroupsRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
@@ -21,9 +19,6 @@ from tidelog_protocol.messages.share_groups import (
     ShareGroupDescribeRequest,
     ShareGroupHeartbeatRequest,
 )
-
-if TYPE_CHECKING:
-    import pytest
 
 SETTINGS = {
     "group.share.assignment.interval.ms": "0",
@@ -70,10 +65,7 @@ async def offsets(client: WireClient) -> dict[int, tuple[int, int]]:
     }
 
 
-def test_a_share_group_from_its_first_member_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembly, "SHARE_GROUPS_OFFERED", True)
-    monkeypatch.setattr(features, "SHARE_VERSION", 1)
-
+def test_a_share_group_from_its_first_member_to_its_end() -> None:
     async def test() -> None:
         async with tidelog.Cluster(SETTINGS) as cluster:
             await cluster.create_topic("t", partitions=2)

@@ -12,7 +12,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     import pytest
 
@@ -125,3 +125,23 @@ async def test_the_remote_tier_alone_creates_its_metadata_topic(metadata: Metada
     image = metadata.log.image
     assert len(image.topics[name].partitions) == 7
     assert image.topic_config(name) == {"retention.ms": "-1"}
+
+
+@running
+async def test_many_topics_by_one_request(metadata: Metadata) -> None:
+    table = CreateTopicsRequest.CreatableTopic
+    asked = [
+        table(name="one", num_partitions=2, replication_factor=-1),
+        table(name="a b", num_partitions=1, replication_factor=-1),
+    ]
+    done: list[Mapping[str, str]] = []
+    metadata.auto_topics.create_all(asked, done.append)
+    assert done == [], "the caller does not wait"
+    await metadata.auto_topics.close()
+    (reasons,) = done
+    assert reasons.keys() == {"a b"}
+    assert "Topic name is invalid" in reasons["a b"]
+    assert len(metadata.log.image.topics["one"].partitions) == 2
+    metadata.auto_topics.create_all(asked[:1], done.append)
+    await metadata.auto_topics.close()
+    assert done[-1] == {}, "it exists already"

@@ -218,15 +218,23 @@ def test_eligibility_survives_a_clean_stop_alone(previous: int, kept: tuple[int,
         old, brokers=brokers, features=ELIGIBLE, topic_config={"min.insync.replicas": "2"}
     )
     request = registration(1, life=77, previous_broker_epoch=previous)
-    request.features.append(
-        type(request).Feature(
-            name="eligible.leader.replicas.version",
-            min_supported_version=0,
-            max_supported_version=1,
-        )
-    )
     _, after = register(image, request)
     assert after.topics["t"].partitions[0].eligible_leader_replicas == kept
+
+
+def test_the_last_leader_leads_again_after_a_kill() -> None:
+    """An only replica that was killed: neither in sync nor eligible, but no other one is left."""
+    old = partition((1,), isr=(1,))
+    image = image_of(old, brokers=[broker(1)], features=ELIGIBLE)
+    _, after = register(image, registration(1, life=77, previous_broker_epoch=-1))
+    left = after.topics["t"].partitions[0]
+    assert (left.leader, left.isr, left.eligible_leader_replicas) == (-1, (), ())
+    assert left.last_known_eligible_leader_replicas == (1,)
+    beating = Beating(after)
+    assert beating(beat(1, NEW_EPOCH)) == (True, False, False)
+    again = beating.image.topics["t"].partitions[0]
+    assert (again.leader, again.isr, again.leader_recovery_state) == (1, (1,), 1)
+    assert again.last_known_eligible_leader_replicas == ()
 
 
 # ---- heartbeats -------------------------------------------------------------------------------
@@ -328,6 +336,25 @@ def test_directories_that_fail() -> None:
     before = beating.image
     beating(beat(1, 101, offline_log_dirs=[two[0]]))
     assert beating.image is before
+
+
+def test_directories_that_are_cordoned() -> None:
+    """KIP-1066. None: the broker does not know yet, or no more."""
+    two = (b"a" * 16, b"b" * 16)
+    beating = Beating(image_of(partition((1, 2)), brokers=[broker(1, log_dirs=two), broker(2)]))
+    for told, known, all_of_them in (
+        ([two[0]], (two[0],), False),
+        (None, (two[0],), False),
+        (list(two), two, True),
+        ([], (), False),
+    ):
+        beating(beat(1, 101, cordoned_log_dirs=told))
+        now = beating.image.brokers[1]
+        assert (now.cordoned_log_dirs, now.is_cordoned) == (known, all_of_them)
+        before = beating.image
+        beating(beat(1, 101, cordoned_log_dirs=told))
+        assert beating.image is before
+    assert now.log_dirs == two
 
 
 def test_silence() -> None:

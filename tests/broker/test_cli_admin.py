@@ -179,6 +179,21 @@ def test_a_misspelled_setting_or_command_is_answered_with_the_nearest(
     assert capsys.readouterr().err == "tidelog: unknown command 'topic'; did you mean topics?\n"
 
 
+def test_a_subscription_of_clients_metrics(cluster: tidelog.RunningCluster, tool: Any) -> None:
+    subscription = ("client-metrics", "all")
+    code, _, err = tool("configs", "set", *subscription, "metrics=*", "interval.ms=1000")
+    assert (code, err) == (0, "")
+    code, out, _ = tool("configs", "describe", *subscription, "--json")
+    assert code == 0
+    assert json.loads(out) == [
+        {"setting": "interval.ms", "value": "1000", "from": "client-metrics"},
+        {"setting": "metrics", "value": "*", "from": "client-metrics"},
+    ]
+    assert tool("configs", "unset", *subscription, "metrics", "interval.ms")[0] == 0
+    code, _, err = tool("configs", "set", *subscription, "metric=*")
+    assert (code, err.endswith("; did you mean metrics?\n")) == (1, True)
+
+
 def test_an_open_transaction_is_listed_and_aborted(
     cluster: tidelog.RunningCluster, tool: Any
 ) -> None:

@@ -41,6 +41,22 @@ def test_developer_profile_is_valid_and_underneath() -> None:
 @pytest.mark.parametrize(
     ("settings", "key", "text"),
     [
+        (
+            {"max.connections.per.ip.overrides": "10.0.0.1"},
+            "max.connections.per.ip.overrides",
+            "'10.0.0.1' is not of the form ADDRESS:COUNT",
+        ),
+        (
+            {"queued.max.request.bytes": "1000"},
+            "queued.max.request.bytes",
+            "larger or equal to socket.request.max.bytes",
+        ),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip", "zero only if"),
+        (
+            {"leader.replication.throttled.rate": "1"},
+            "leader.replication.throttled.rate",
+            "only be set while the broker runs",
+        ),
         ({"no_such_key": "1"}, "no.such.key", "no.such.key"),
         ({"num_partitions": "x"}, "num.partitions", "Not a number of type INT"),
         ({"num_partitions": "0"}, "num.partitions", "Value must be at least 1"),

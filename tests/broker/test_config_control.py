@@ -23,6 +23,7 @@ from tidelog.cluster.controller.configs import (
 from tidelog.cluster.metadata.image import BrokerImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from tidelog_protocol.messages.metadata_records import ClearElrRecord
 
 TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 IMAGE = cluster(
@@ -165,11 +166,6 @@ INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_C
         (resource(77, "e", ("a", SET, "1")), INVALID_REQUEST, "Unknown resource type 77"),
         (resource(0, "e", replaces=True), INVALID_REQUEST, "Unknown resource type 0"),
         (
-            resource(16, "m", ("metrics", SET, "*")),
-            INVALID_REQUEST,
-            "Unsupported resource type: CLIENT_METRICS",
-        ),
-        (
             resource(GROUP, "", (SESSION, SET, "50000")),
             INVALID_REQUEST,
             "Default group resources are not allowed.",
@@ -190,6 +186,18 @@ INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_C
             f"{SESSION} must be less than or equal to group.consumer.max.session.timeout.ms",
         ),
         (resource(GROUP, "g", (SESSION, 4, "1")), ErrorCode.UNKNOWN_SERVER_ERROR, None),
+        *(
+            (
+                resource(BROKER, "", ("log.cleaner.threads", SET, threads)),
+                INVALID_REQUEST,
+                "Invalid value org.apache.kafka.common.config.ConfigException: Log cleaner "
+                f"threads {reason} for configuration Invalid dynamic configuration",
+            )
+            for threads, reason in (
+                ("0", "should be at least 1"),
+                ("3", "cannot be increased to more than double the current value 1"),
+            )
+        ),
         (
             resource(BROKER, "", ("group.consumer.assignment.interval.ms", SET, "20000")),
             INVALID_REQUEST,
@@ -268,6 +276,51 @@ def test_rules_between_keys_count_what_is_set_already() -> None:
         TOPIC, "e", ("max.compaction.lag.ms", SET, "5"), ("min.compaction.lag.ms", SET, "10")
     )
     assert alter(lag)[1][0][0] == INVALID_CONFIG
+
+
+MIN_ISR = "min.insync.replicas"
+
+
+def decide(asked: Resource, level: int = 1) -> Any:
+    image = IMAGE._replace(features={"eligible.leader.replicas.version": level})
+    return alter_configs(image, broker_config(), [asked])
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "value", "text"),
+    [
+        ("1", SET, "2", "Broker-level min.insync.replicas cannot be altered while ELR is enabled."),
+        (
+            "1",
+            DELETE,
+            None,
+            "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+        ),
+        (
+            "",
+            DELETE,
+            None,
+            "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+        ),
+    ],
+)
+def test_eligible_replicas_keep_one_minimum_for_all_brokers(
+    name: str, operation: int, value: str | None, text: str
+) -> None:
+    decision = decide(resource(BROKER, name, (MIN_ISR, operation, value)))
+    assert [(each.code, each.message) for each in decision.results] == [(INVALID_CONFIG, text)]
+    assert decision.records == []
+    assert len(decide(resource(BROKER, name, (MIN_ISR, operation, value)), level=0).records) == 1
+
+
+@pytest.mark.parametrize(("kind", "name", "cleared"), [(TOPIC, "e", "e"), (BROKER, "", "")])
+def test_another_minimum_clears_eligible_replicas(kind: int, name: str, cleared: str) -> None:
+    asked = resource(kind, name, (MIN_ISR, SET, "2"))
+    changed, clear = decide(asked).records
+    assert (changed.resource_name, changed.name, changed.value) == (name, MIN_ISR, "2")
+    assert clear == ClearElrRecord(topic_name=cleared)
+    assert len(decide(asked, level=0).records) == 1
+    assert len(decide(resource(TOPIC, "e", ("flush.ms", SET, "7"))).records) == 1
 
 
 def test_each_resource_once() -> None:

@@ -19,7 +19,10 @@ IMAGE = cluster(
     topic("e", 1),
     topic("f", 2),
     brokers=[BrokerImage(1, "h", 1), BrokerImage(2, "h", 2), BrokerImage(3, "h", 3, fenced=True)],
-)._replace(group_configs={"g": {"consumer.session.timeout.ms": "50000"}})
+)._replace(
+    group_configs={"g": {"consumer.session.timeout.ms": "50000"}},
+    client_metrics={"s": {"metrics": "*"}},
+)
 KEY = ApiKey.LIST_CONFIG_RESOURCES
 
 
@@ -33,18 +36,19 @@ def listed(version: int, *types: int) -> tuple[int, list[tuple[str, int]]]:
 
 
 GROUPS, TOPICS = [("g", GROUP)], [("e", TOPIC), ("f", TOPIC)]
+SUBSCRIPTIONS = [("s", METRICS)]
 BROKERS, LOGGERS = [("1", BROKER), ("2", BROKER)], [("1", LOGGER), ("2", LOGGER)]
 
 
 @pytest.mark.parametrize(
     ("types", "expected"),
     [
-        ((), GROUPS + LOGGERS + BROKERS + TOPICS),
+        ((), GROUPS + SUBSCRIPTIONS + LOGGERS + BROKERS + TOPICS),
         ((GROUP,), GROUPS),
         ((TOPIC, GROUP, GROUP), GROUPS + TOPICS),
         ((BROKER,), BROKERS),
         ((LOGGER,), LOGGERS),
-        ((METRICS,), []),
+        ((METRICS,), SUBSCRIPTIONS),
     ],
 )
 def test_resources_by_type(types: tuple[int, ...], expected: list[tuple[str, int]]) -> None:
@@ -57,4 +61,4 @@ def test_an_unknown_type_fails_all(types: tuple[int, ...]) -> None:
 
 
 def test_the_first_version_lists_client_metrics() -> None:
-    assert listed(0) == (ErrorCode.NONE, [])
+    assert listed(0) == (ErrorCode.NONE, SUBSCRIPTIONS)

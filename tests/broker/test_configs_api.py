@@ -118,7 +118,6 @@ MALFORMED = (
         (LOGGER, "2", 42, "Unexpected broker id, expected 1 but received 2"),
         (METRICS, "", 42, "Client metrics subscription name must not be empty"),
         (GROUP, "", 42, "Group name must not be empty"),
-        (METRICS, "m", 42, "Unsupported resource type: CLIENT_METRICS"),
         (77, "g", 42, MALFORMED),
     ],
 )
@@ -161,6 +160,24 @@ def test_describe_brokers() -> None:
         assert (own.value, own.config_source, own.read_only) == ("777000", 3, False)
         assert len((await broker.describe(BROKER, "1")).configs) > 100
         assert (await broker.describe(LOGGER, "1")).configs == []
+
+    asyncio.run(run())
+
+
+def test_a_subscription_of_clients_metrics() -> None:
+    async def run() -> None:
+        broker = await Broker().start()
+        assert (await broker.set(METRICS, "m", "metrics", "a.,b.")).error_code == ErrorCode.NONE
+        assert broker.metadata.log.image.client_metrics == {"m": {"metrics": "a.,b."}}
+        (entry,) = (await broker.describe(METRICS, "m", "metrics", "nope")).configs
+        assert (entry.value, entry.config_source, entry.config_type) == ("a.,b.", 7, 7)
+        assert [one.name for one in (await broker.describe(METRICS, "none")).configs] == [
+            "metrics",
+            "interval.ms",
+            "match",
+        ]
+        await broker.set(METRICS, "m", "metrics", None)
+        assert broker.metadata.log.image.client_metrics == {}
 
     asyncio.run(run())
 

@@ -15,6 +15,7 @@ from support.handler_broker import (
     answers,
     fetch,
     heartbeat,
+    produce,
     run,
     settle,
 )
@@ -99,6 +100,39 @@ def test_connections_above_the_limit_are_closed() -> None:
     run(test)
 
 
+def test_connections_of_one_address_above_its_limit_are_closed() -> None:
+    async def test() -> None:
+        broker = HandlerBroker()
+        unlimited = broker.connect()
+        broker.connections.connections_per_ip_max = 2
+        transports = [broker.connect() for _ in range(3)]
+        assert [transport.aborted for transport in transports] == [False, True, True]
+        await settle()
+        first = next(iter(broker.connections.live))
+        first.client_host = "192.0.2.9"  # of another address from now on
+        assert not broker.connect().aborted
+        assert not unlimited.aborted
+
+    run(test)
+
+
+def test_an_address_may_have_a_limit_of_its_own() -> None:
+    async def test() -> None:
+        broker = HandlerBroker()
+        connections = broker.connections
+        broker.connect()
+        (first,) = connections.live
+        connections.connections_per_ip = {"192.0.2.9": 1}
+        assert not broker.connect().aborted
+        connections.connections_per_ip = {first.client_host: 2}
+        connections.connections_per_ip_max = 1
+        assert broker.connect().aborted
+        connections.connections_per_ip = {first.client_host: 9}
+        assert not broker.connect().aborted
+
+    run(test)
+
+
 def test_early_clients_wait_until_the_broker_is_open() -> None:
     async def test() -> None:
         broker = HandlerBroker()
@@ -110,6 +144,42 @@ def test_early_clients_wait_until_the_broker_is_open() -> None:
         connections.open(broker.dispatcher)
         await settle()
         assert answers(transport) == [1]
+
+    run(test)
+
+
+def test_unfinished_frames_of_all_connections_are_bounded() -> None:
+    """20 connections with 90 MB of a 100 MiB frame each, then silence, held 2.1 GB."""
+
+    async def test() -> None:
+        mib = 1 << 20
+        broker = HandlerBroker(unfinished_bytes_max=10 * mib)
+        frame = produce(1, b"x" * (7 * mib // 2))
+        first, second, third = (broker.connect() for _ in range(3))
+        first.feed(frame[: 3 * mib])  # in a buffer of the frame's size
+        second.feed(frame[: 3 * mib])
+        first.feed(frame[3 * mib : 3 * mib + 1])  # now the second one is silent for longer
+        third.feed(frame[: 3 * mib])
+        assert [one.aborted for one in (first, second, third)] == [False, True, False]
+        first.feed(frame[3 * mib + 1 :])
+        assert [len(records) for records in broker.asked] == [7 * mib // 2]
+        fourth = broker.connect()
+        fourth.feed(frame[: 3 * mib])  # there is room again
+        await settle()
+        assert list(broker.connections.live) == [one.protocol for one in (first, third, fourth)]
+        third.lose()
+        fourth.lose()
+        assert broker.connections._unfinished_bytes == 0
+
+    run(test)
+
+
+def test_a_single_large_frame_always_has_room() -> None:
+    async def test() -> None:
+        broker = HandlerBroker(unfinished_bytes_max=1)
+        transport = broker.connect()
+        transport.feed(produce(1, b"x" * (3 << 20)))
+        assert [len(records) for records in broker.asked] == [3 << 20]
 
     run(test)
 

@@ -231,6 +231,17 @@ def commit(broker: GroupBroker, member_id: str, epoch: int, version: int = 9, **
     return answer.topics[0].partitions[0].error_code
 
 
+def test_a_heartbeat_that_writes_nothing_wakes_no_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = GroupBroker()
+    epoch = join(broker, "m").member_epoch
+    woken: list[Any] = []
+    monkeypatch.setattr(broker.replica_manager, "appended", woken.extend)
+    assert beat(broker, "m", epoch).error_code == NONE
+    assert woken == []
+    join(broker, "n")
+    assert len(woken) == 1
+
+
 def test_members_commit_with_their_epoch() -> None:
     broker = GroupBroker()
     two_members(broker)

@@ -31,7 +31,7 @@ def test_topics_are_found_by_name_and_by_pattern() -> None:
 
 
 def test_patterns_need_re2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "tidelog.coordinators.patterns", raising=False)
+    monkeypatch.delitem(sys.modules, "tidelog.config.patterns", raising=False)
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(ValueError, match=r"pip install 'tidelog\[re2\]'"):
         seen().matching("a")

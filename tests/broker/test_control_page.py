@@ -29,6 +29,7 @@ COPIED = 25
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (apt-get install chromium)"),
     pytest.mark.xdist_group("browser"),
+    pytest.mark.slow,
 ]
 
 
@@ -188,7 +189,7 @@ def heal_links_and_devices(page: Page, control: HttpControl, servers: str) -> No
     control.network.cut(other, leader, holds="sent")
     control.network.slow(leader, other, 0.01)
     rows = page.locator("[data-healed]")
-    rows.nth(2).wait_for()
+    page.get_by_text(f"broker {leader} and broker {other}: slow").wait_for()
     assert [row.locator("li").all_inner_texts() for row in rows.all()] == [
         [f"broker {one} and broker {leader}: slow, 0.01 seconds"],
         [

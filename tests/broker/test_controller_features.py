@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from support.metadata import broker_config
 from support.three_brokers import Three
 from tidelog.cluster.controller import features
 from tidelog.cluster.controller.decisions import RefusedError
@@ -18,9 +19,10 @@ from tidelog.cluster.controller.features import (
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster_admin import UpdateFeaturesRequest
-from tidelog_protocol.messages.metadata_records import FeatureLevelRecord
+from tidelog_protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 
 PREFIX = "The update failed for all features since the following feature had an error: "
+CONFIG = broker_config(node_id="1", min_insync_replicas="2")
 LEVELS = {"metadata.version": 30, "group.version": 1, "transaction.version": 2}
 RANGES = (("metadata.version", 7, 30), ("group.version", 0, 1), ("transaction.version", 0, 2))
 IMAGE = ClusterImage(
@@ -44,7 +46,7 @@ def refusal(
     *updates: tuple[str, int, int], image: ClusterImage = IMAGE, validate_only: bool = False
 ) -> str:
     with pytest.raises(RefusedError) as refused:
-        update_features(image, 1, request(*updates, validate_only=validate_only), 2)
+        update_features(image, CONFIG, request(*updates, validate_only=validate_only), 2)
     assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
     assert refused.value.message is not None
     assert refused.value.message.startswith(PREFIX)
@@ -144,7 +146,7 @@ def test_a_level_that_a_broker_does_not_support_is_refused() -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_levels_are_recorded(version: int) -> None:
     asked = request(("group.version", 0, UNSAFE_DOWNGRADE), ("transaction.version", 2, UPGRADE))
-    records, response = update_features(IMAGE, 1, asked, version)
+    records, response = update_features(IMAGE, CONFIG, asked, version)
     assert records == [
         FeatureLevelRecord(name="group.version", feature_level=0),
         FeatureLevelRecord(name="transaction.version", feature_level=2),
@@ -157,28 +159,60 @@ def test_levels_are_recorded(version: int) -> None:
 
 def test_nothing_is_recorded_by_validation_alone() -> None:
     asked = request(("group.version", 0, SAFE_DOWNGRADE), validate_only=True)
-    records, response = update_features(IMAGE, 1, asked, 2)
+    records, response = update_features(IMAGE, CONFIG, asked, 2)
     assert (records, response.error_code) == ([], 0)
 
 
 def test_the_last_update_of_a_feature_counts() -> None:
     asked = request(("group.version", 0, UPGRADE), ("group.version", 1, UPGRADE))
-    records, _ = update_features(IMAGE, 1, asked, 2)
+    records, _ = update_features(IMAGE, CONFIG, asked, 2)
     assert records == [FeatureLevelRecord(name="group.version", feature_level=1)]
 
 
 def test_levels_of_kafka_that_stay_0_may_be_set_to_0() -> None:
     asked = request(("streams.version", 0, SAFE_DOWNGRADE), ("kraft.version", 0, SAFE_DOWNGRADE))
-    records, _ = update_features(IMAGE, 1, asked, 2)
+    records, _ = update_features(IMAGE, CONFIG, asked, 2)
     assert records == [FeatureLevelRecord(name="streams.version", feature_level=0)]
 
 
 def test_metadata_version_goes_back_where_no_record_changed() -> None:
     image = IMAGE._replace(features={"metadata.version": 29})
-    records, _ = update_features(image, 1, request(("metadata.version", 23, SAFE_DOWNGRADE)), 2)
+    records, _ = update_features(
+        image, CONFIG, request(("metadata.version", 23, SAFE_DOWNGRADE)), 2
+    )
     assert records == [FeatureLevelRecord(name="metadata.version", feature_level=23)]
     assert "from 29 to 22" in refusal(("metadata.version", 22, SAFE_DOWNGRADE), image=image)
     assert max(features._METADATA_CHANGED) == 30
+
+
+ELIGIBLE = "eligible.leader.replicas.version"
+
+
+def test_eligible_replicas_need_one_minimum_of_in_sync_replicas() -> None:
+    """Kafka's maybeGenerateElrSafetyRecords: the brokers' own settings go, the cluster gets one."""
+    brokers = {1: BrokerImage(1, "h", 1, features=(*RANGES, (ELIGIBLE, 0, 1)))}
+    image = IMAGE._replace(
+        brokers=brokers,
+        broker_configs={"1": {"min.insync.replicas": "3", "a": "b"}, "2": {"a": "b"}},
+    )
+    asked = request((ELIGIBLE, 1, UPGRADE))
+
+    def settings(image: ClusterImage) -> list[tuple[str, str | None]]:
+        records, _ = update_features(image, CONFIG, asked, 2)
+        assert records[0] == FeatureLevelRecord(name=ELIGIBLE, feature_level=1)
+        found = [record for record in records[1:] if isinstance(record, ConfigRecord)]
+        assert len(found) == len(records) - 1
+        assert {(record.resource_type, record.name) for record in found} <= {
+            (4, "min.insync.replicas")
+        }
+        return [(record.resource_name, record.value) for record in found]
+
+    assert settings(image) == [("1", None), ("", "2")]
+    known = {"": {"min.insync.replicas": "1"}}
+    assert settings(image._replace(broker_configs=known)) == []
+    off = request((ELIGIBLE, 0, SAFE_DOWNGRADE))
+    records, _ = update_features(image._replace(features={**LEVELS, ELIGIBLE: 1}), CONFIG, off, 2)
+    assert records == [FeatureLevelRecord(name=ELIGIBLE, feature_level=0)]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

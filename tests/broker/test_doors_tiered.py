@@ -122,9 +122,8 @@ def test_a_directory_that_cannot_be_made_is_one_line(
     )
 
 
-@pytest.mark.parametrize("folder", ["remote-log-metadata", "remote-log-index-cache"])
-def test_a_file_in_place_of_a_folder_of_the_tier_is_one_line(folder: str, tmp_path: Path) -> None:
-    """Of the metadata's it was warned for ever, by a broker that could copy nothing."""
+def test_a_file_in_place_of_a_folder_of_the_tier_is_one_line(tmp_path: Path) -> None:
+    folder = "remote-log-index-cache"
     (tmp_path / folder).touch()
     settings = {ENABLE: "true", "log.dirs": str(tmp_path)}
 

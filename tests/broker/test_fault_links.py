@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 
 import tidelog
-from support.clusters import FAST
+from support.clusters import FAST, librdkafka
 from support.http_door import LOOPBACK
 from support.wire_client import WireClient
 from tidelog.control.errors import ControlError
@@ -19,6 +19,7 @@ from tidelog.control.faults.gates import OPEN, Gate, GatedNetwork, Passage
 from tidelog.control.http import HttpDoor
 from tidelog.control.http_client import HttpControl
 from tidelog_protocol.messages.cluster import MetadataRequest
+from tidelog_protocol.messages.data import FetchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -249,6 +250,31 @@ def test_clients_that_are_cut_off_wait_and_get_their_answers_when_it_heals(holds
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("holds", ["sent", "both"])
+def test_a_fetch_that_waited_before_the_cut_gets_its_answer_when_it_heals(holds: Any) -> None:
+    async def test() -> None:
+        async with tidelog.Cluster() as cluster:
+            node_id = cluster.brokers[0].node_id
+            await cluster.create_topic("t", partitions=1)
+            async with await WireClient.connect(cluster.bootstrap_servers) as client:
+                partition = FetchRequest.FetchPartition(partition=0, partition_max_bytes=1 << 20)
+                topic = FetchRequest.FetchTopic(topic="t", partitions=[partition])
+                fetch = FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[topic])
+                asked = asyncio.ensure_future(client.ask(fetch, 12))
+                await cluster.wait_for(
+                    lambda state: state.broker(node_id).purgatories["Fetch"] == 1
+                )
+                await cluster.network.cut(node_id, "clients", holds=holds)
+                await cluster.clock.advance(minutes=2)  # the fetch has waited long enough
+                assert await cluster.network.wait(node_id, "clients") == 1
+                done, _ = await asyncio.wait([asked], timeout=0.1)
+                assert not done
+                await cluster.network.heal(node_id, "clients")
+                assert len((await asyncio.wait_for(asked, 20)).responses) == 1
+
+    asyncio.run(test())
+
+
 def test_a_frozen_broker_of_this_process_answers_when_it_thaws() -> None:
     async def test() -> None:
         async with tidelog.Cluster() as cluster:
@@ -327,11 +353,14 @@ def test_a_frozen_broker_of_this_process_is_fenced_and_returns(
     asyncio.run(test())
 
 
+@pytest.mark.slow
 def test_librdkafka_goes_on_after_a_frozen_leader_was_replaced() -> None:
     """Isolated, a frozen broker is a stopped process; the others lead in its place."""
     with tidelog.run(FAST, brokers=3, isolated=True) as cluster:
         cluster.create_topic("t", 1, 3)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+        # By default it waits 10 s and longer for answers of the frozen one.
+        waits = {"socket.timeout.ms": 2000, "api.version.request.timeout.ms": 1000}
+        producer = Producer(librdkafka(cluster.bootstrap_servers, acks="all") | waits)
         errors: list[Any] = []
         leader = cluster.state().partition("t", 0).leader
         cluster.brokers[leader - 1].freeze()
@@ -344,8 +373,12 @@ def test_librdkafka_goes_on_after_a_frozen_leader_was_replaced() -> None:
         assert producer.flush(30) == 0
         assert errors == [None]
         cluster.brokers[leader - 1].thaw()
-        state = cluster.wait_for(lambda state: len(state.partition("t", 0).isr) == 3)
-        assert state.partition("t", 0).leader != leader
+
+        def is_whole_again(state: ClusterState) -> bool:  # not as the broker that woke up knows it
+            partition = state.partition("t", 0)
+            return len(partition.isr) == 3 and partition.leader != leader
+
+        assert is_whole_again(cluster.wait_for(is_whole_again))
 
 
 def state_of(pid: int) -> str:

@@ -301,6 +301,33 @@ async def test_partitions_of_one_leader_are_shared_out(tmp_path: Path) -> None:
 
 
 @played
+async def test_the_number_of_fetchers_changes_while_they_run(tmp_path: Path) -> None:
+    async with nodes_in(tmp_path) as nodes:
+        nodes.create("a", 1, 1, 1, 1, replicas=(1, 2))
+        manager, config = nodes.managers[2], nodes.paths[2].config
+        for count in (2, 2, 1):
+            manager.reconfigure(config.with_dynamic({"num.replica.fetchers": str(count)}))
+            for index in range(4):
+                nodes.produce(1, "a", index=index)
+            await nodes.settle()
+            assert len(manager._fetchers) == count
+            for index in range(4):
+                assert nodes.agree("a", index, nodes=(1, 2))
+
+
+@played
+async def test_a_partition_of_a_failed_directory_is_not_fetched(tmp_path: Path) -> None:
+    async with nodes_in(tmp_path) as nodes:
+        nodes.create("a", 1)
+        assert nodes.fetcher_of(3, "a") is not None
+        path = nodes.paths[3]
+        log_dir = path.logs.log_dirs[0]
+        path.replicas.directory_failed(log_dir, OSError(errno.EIO, "bad disk", log_dir))
+        assert nodes.fetcher_of(3, "a") is None
+        assert not nodes.managers[3]._fetchers
+
+
+@played
 async def test_a_stopped_manager_follows_no_image(tmp_path: Path) -> None:
     async with nodes_in(tmp_path) as nodes:
         nodes.managers[3].stop()

@@ -66,6 +66,28 @@ def test_a_broker_alone_formats_new_directories(tmp_path: Path) -> None:
     assert opened(alone(one, two)) == opened(alone(two, one))
 
 
+def test_a_spare_directory_that_cannot_be_read_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    cluster_id = opened(alone(one, two))
+    two.rename(tmp_path / "away")
+    two.write_text("no directory")
+    assert opened(alone(one, two)) == cluster_id
+    assert f"log directory {two} is offline until the next start" in caplog.text
+    with pytest.raises(NotADirectoryError):
+        opened(alone(two, one))  # the metadata log's
+    one.rename(tmp_path / "gone")
+    with pytest.raises(StartError, match="is not formatted"):
+        opened(alone(one, two))  # it may belong to a cluster
+
+
+def test_only_log_directories_can_be_cordoned(tmp_path: Path) -> None:
+    config = alone(tmp_path).with_dynamic({"cordoned.log.dirs": f"{tmp_path}/other"})
+    with pytest.raises(StartError, match=r"^Invalid value \[.*\] for configuration cordoned\.log"):
+        opened(config)
+
+
 def test_half_formatted_directories_refuse_the_start(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     cluster_id = opened(alone(one))

@@ -440,9 +440,8 @@ def test_a_log_of_apache_kafka_is_served() -> None:
     stable_member(broker, "wire1")
 
 
-def test_a_corrupt_partition_is_not_served_and_the_others_are(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_unreadable_record_is_passed_over_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that calls itself `__admin_client` may write one. Its partition was not served."""
     broker = GroupBroker(partitions=4)
     groups = {broker.coordinator.partition_for(name): name for name in "abcdefgh"}
     assert len(groups) == 4
@@ -450,10 +449,22 @@ def test_a_corrupt_partition_is_not_served_and_the_others_are(
         broker.ask(commit_request(name, 3), 7)
     topic_ = broker.coordinator.topic
     topic_.append(0, [(b"\x00\x01\x00", b"")], leader_epoch=0, now_ms=0)
+    broker.ask(commit_request(groups[0], 4), 7)
     broker.kill()
-    assert "Loading __consumer_offsets-0 failed" in caplog.text
-    assert heartbeat(broker, "m", group=groups[0]) == ErrorCode.NOT_COORDINATOR
-    assert [committed(broker, groups[index]) for index in (1, 2, 3)] == [3, 3, 3]
+    assert "__consumer_offsets-0: passed over the unreadable record at offset 1:" in caplog.text
+    assert [committed(broker, groups[index]) for index in range(4)] == [4, 3, 3, 3]
+    assert broker.replica_manager.suspects == set()
+
+
+def test_only_the_first_unreadable_records_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    broker = GroupBroker(partitions=1)
+    broker.ask(commit_request("g", 3), 7)
+    unreadable = [(b"\x00\x01\x00%d" % number, b"") for number in range(25)]
+    broker.coordinator.topic.append(0, unreadable, leader_epoch=0, now_ms=0)
+    broker.kill()
+    assert caplog.text.count("passed over the unreadable record") == 10
+    assert "__consumer_offsets-0: passed over 25 unreadable records" in caplog.text
+    assert committed(broker, "g") == 3
 
 
 def test_a_rotten_offset_is_not_served(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,8 @@ from tidelog.config.broker import BrokerConfig, update_mode
 from tidelog.config.group_settings import GROUP_KEYS, effective, validate_group
 from tidelog.coordinators.groups.consumer.settings import assignor_names, limits_of
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
+from tidelog.coordinators.groups.streams import limits as streams_limits
+from tidelog.coordinators.groups.streams.views import StreamsLimits
 from tidelog_storage.config_key import ConfigError
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -41,10 +43,9 @@ def test_names_and_defaults_are_kafkas() -> None:
 
 
 def test_a_group_and_its_broker_have_the_same_defaults() -> None:
-    config = broker_config()
     for name, key in GROUP_KEYS.items():
         for synonym in key.synonyms:
-            assert config.value(synonym.name) == key.default, name
+            assert BrokerConfig.KEYS[synonym.name].default == key.default, name
             dynamic = name.endswith(".assignment.interval.ms")
             assert update_mode(synonym.name) == ("cluster-wide" if dynamic else "read-only")
 
@@ -274,6 +275,24 @@ def test_limits_that_changed_later_cut_a_groups_own_value() -> None:
     assert (
         effective(config, {"streams.num.standby.replicas": "9"}, "streams.num.standby.replicas")
         == 2
+    )
+
+
+def test_the_limits_of_a_streams_group_are_the_brokers_or_its_own() -> None:
+    image = cluster()
+    at_once = StreamsLimits(initial_rebalance_delay_ms=0)  # on a developer's machine
+    assert streams_limits.limits_of(broker_config(), image, "g") == at_once
+    delay = broker_config(group_streams_initial_rebalance_delay_ms="3000")
+    assert streams_limits.limits_of(delay, image, "g") == StreamsLimits()
+    own = {
+        "streams.session.timeout.ms": "70000",
+        "streams.num.standby.replicas": "1",
+        "streams.initial.rebalance.delay.ms": "0",
+    }
+    image = image._replace(group_configs={"g": own})
+    config = broker_config(group_streams_max_size="3")
+    assert streams_limits.limits_of(config, image, "g") == StreamsLimits(
+        session_timeout_ms=60_000, size_max=3, initial_rebalance_delay_ms=0, standby_replicas=1
     )
 
 

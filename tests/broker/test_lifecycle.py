@@ -92,7 +92,8 @@ def lifecycle(
         runtime=SimpleNamespace(clock=SystemClock(), rng=CountedRng()),  # type: ignore[arg-type]
         endpoints=[Endpoint("PLAINTEXT", "h", 1), Endpoint("OUTSIDE", "o", 2)],
         logs=SimpleNamespace(  # type: ignore[arg-type]
-            directories=[SimpleNamespace(directory_id=b"d" * 16)],
+            directories=[SimpleNamespace(directory_id=b"d" * 16, failure=None)],
+            directory_id=lambda _path: b"d" * 16,
             clean_broker_epoch=-1,
             ended_broker_epoch=ended_broker_epoch,
         ),
@@ -168,10 +169,10 @@ def test_a_cluster_that_will_never_take_it() -> None:
 def test_a_cluster_with_features_of_another_version_names_them() -> None:
     async def test() -> None:
         broker, controller = lifecycle(refused(ErrorCode.UNSUPPORTED_VERSION))
-        levels = {"metadata.version": 30, "streams.version": 1, "share.version": 2}
+        levels = {"metadata.version": 30, "streams.version": 2, "share.version": 2}
         metadata = controller.metadata
         metadata.image = metadata.image._replace(features=levels)
-        text = "another version; tidelog does not know streams.version 1, share.version 2 (UNSUPP"
+        text = "another version; tidelog does not know streams.version 2, share.version 2 (UNSUPP"
         with pytest.raises(LifecycleError, match=re.escape(text)):
             await broker.start()
 
@@ -322,5 +323,40 @@ def test_a_broker_that_is_replaced_while_it_starts_does_not_start() -> None:
             LifecycleError, match="another process has since registered as broker 1"
         ):
             await broker.start()
+
+    asyncio.run(test())
+
+
+def fail_directory(broker: BrokerLifecycle) -> None:
+    error = OSError(5, "bad disk")
+    broker._logs.directories[0].failure = error  # type: ignore[misc]
+    broker.directory_failed("/d", error)
+
+
+def test_a_failed_directory_is_told_at_once_and_from_then_on() -> None:
+    async def test() -> None:
+        broker, controller = lifecycle(log_dir_failure_timeout_ms="1")
+        await broker.start()
+        assert controller.asked[0].log_dirs == [b"d" * 16]
+        assert controller.asked[-1].offline_log_dirs == []
+        fail_directory(broker)
+        await asyncio.sleep(0.05)  # the next heartbeat would come after two seconds
+        assert controller.asked[-1].offline_log_dirs == [b"d" * 16]
+        assert not controller.metadata.failures
+        broker.close()
+
+    asyncio.run(asyncio.wait_for(test(), 1.5))
+
+
+def test_a_broker_ends_that_cannot_tell_of_a_failed_directory() -> None:
+    async def test() -> None:
+        broker, controller = lifecycle(log_dir_failure_timeout_ms="20")
+        await broker.start()
+        controller.script += [PeerError("nobody")] * 1000
+        fail_directory(broker)
+        await asyncio.wait_for(controller.metadata.failed.wait(), 20)
+        (failure,) = controller.metadata.failures
+        assert "/d failed, and no controller answered" in str(failure)
+        broker.close()
 
     asyncio.run(test())

@@ -22,6 +22,8 @@ from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.mover import Mover
 
 # -- what is asked -------------------------------------------------------------------------------
@@ -384,14 +386,19 @@ async def test_a_directory_that_fails_at_something_else_ends_the_moves_to_it(mov
     assert mover.describe() == {(mover.dirs[2], False): 0}
 
 
-@played
-async def test_a_directory_that_fails_at_the_last_step(mover: Mover) -> None:
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_directory_that_fails_at_the_last_step(tmp_path: Path, failing: int) -> None:
+    played(lambda mover: _fails_at_the_last_step(mover, failing))(tmp_path)
+
+
+async def _fails_at_the_last_step(mover: Mover, failing: int) -> None:
     mover.create(batches=3)
     rename = mover.logs._files.rename
+    end = ("-delete", "/a-0")[failing]
 
     def fail(source: str, target: str) -> None:
-        if source.endswith("-future") and target.endswith("/a-0"):
-            raise OSError(errno.EIO, "disk")
+        if source.startswith(mover.dirs[failing]) and target.endswith(end):
+            raise OSError(errno.EIO, "disk", source)
         rename(source, target)
 
     files: Any = SimpleNamespace(
@@ -405,7 +412,7 @@ async def test_a_directory_that_fails_at_the_last_step(mover: Mover) -> None:
     mover.logs._files = files
     assert mover.alter(mover.dirs[1]) == [0]
     await until(lambda: bool(mover.failed))
-    assert mover.failed == [mover.dirs[1]]
+    assert mover.failed == [mover.dirs[failing]]
     assert mover.describe() == {(mover.dirs[0], False): 0}
     mover.produce()
     assert mover.path.partition("a").log.log_end_offset == 8

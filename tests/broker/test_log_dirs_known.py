@@ -12,13 +12,16 @@ import tidelog
 from support.clusters import image_of, run, until
 from support.controller_cluster import CONFIG, TOPIC_ID, apply, broker, directory, partition
 from support.controller_cluster import image_of as metadata_of
+from support.data_path import DataPath
 from support.mover import Mover, played
 from support.mover import until as until_virtually
 from support.wire_client import WireClient
 from tidelog.cluster.controller.decisions import RefusedError
 from tidelog.cluster.controller.directories import assign_replicas_to_dirs
 from tidelog.cluster.formatting import format_directories, look
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.config.broker import BrokerConfig
+from tidelog.replication.directory_assignment import RETRY_S, DirectoryAssignments
 from tidelog.runtime import system_runtime
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import AlterReplicaLogDirsRequest
@@ -185,6 +188,46 @@ def test_a_move_that_is_given_up_is_taken_back(tmp_path: Path, answered: bool) -
         assert mover.describe() == {(mover.dirs[0], False): 0}
 
     test(tmp_path)
+
+
+def test_new_replicas_of_a_broker_with_two_directories_are_reported_together(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        path = DataPath(tmp_path, log_dirs=[f"{tmp_path}/one", f"{tmp_path}/two"])
+        asked: list[AssignReplicasToDirsRequest] = []
+
+        async def ask(request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
+            asked.append(request)
+            return AssignReplicasToDirsResponse(error_code=0)
+
+        path.replicas.ask_controller = ask
+        reporter = DirectoryAssignments(path.replicas)
+        reporter.on_image(MetadataDelta(None, path.image), path.image)
+        old = path.image
+        path.create("t", 4)
+        reporter.on_image(MetadataDelta(old, path.image), path.image)
+        await asyncio.sleep(0)
+        (request,) = asked
+        told = {
+            one.partition_index: directory.id
+            for directory in request.directories
+            for one in directory.topics[0].partitions
+        }
+        logs = path.logs
+        where = {key.partition: logs.directory_id(logs.log_dir(key)) for key in logs.topic_ids()}
+        assert told == where
+        assert len(set(told.values())) == 2
+        old = path.image
+        for index, directory_id in where.items():
+            path.change("t", index, directories=(directory_id,))
+        reporter.on_image(MetadataDelta(old, path.image), path.image)
+        await asyncio.sleep(2 * RETRY_S)
+        assert len(asked) == 1, "the metadata has it"
+        await reporter.close()
+        logs.abandon()
+
+    asyncio.run(test())
 
 
 # -- a cluster -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from support.wire_client import WireClient
 from tidelog.__main__ import main
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
-from tidelog.replication.lost_replicas import LOST_DIRECTORY
+from tidelog.replication.directory_assignment import LOST_DIRECTORY
 from tidelog.start_error import StartError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
@@ -157,10 +157,56 @@ def test_a_deleted_log_is_not_missed(disk: Disk) -> None:
     disk.path.logs.abandon()
 
 
-def with_topic(image: ClusterImage, name: str, partitions: int) -> ClusterImage:
+def test_logs_in_a_directory_that_cannot_be_read_are_not_lost(disk: Disk) -> None:
+    hidden = [index for index in range(4) if disk.where(index).startswith("two/")]
+    expected = [GONE if index in hidden else 3 for index in range(4)]
+    disk.path.logs.shutdown(NOW_MS)
+    disk.dirs[1].rename(disk.folder / "away")
+    disk.dirs[1].write_text("no directory")
+    path = disk.path = DataPath(
+        disk.folder, log_dirs=[str(one) for one in disk.dirs], apply_first=False
+    )
+    path.image = with_topic(path.image, "t", 4, incarnation=0)
+    path.replicas.apply(MetadataDelta(None, path.image), path.image)
+    assert disk.ends() == expected
+    for index in hidden:  # another broker has the rest in sync; a second log would be in the way
+        path.change("t", index, replicas=(1, 2), isr=(2,), leader=2, leader_epoch=1)
+        assert not path.replicas.lost_logs.is_unread(TopicPartition("t", 9))
+    assert disk.ends() == expected
+    path.create("u", 1)
+    assert path.logs.log_dir(TopicPartition("u", 0)) == str(disk.dirs[0])
+    disk.dirs[1].unlink()
+    (disk.folder / "away").rename(disk.dirs[1])
+    disk.restart(killed=True)
+    assert disk.ends() == [3, 3, 3, 3]
+    disk.path.logs.abandon()
+
+
+def test_a_replica_that_was_made_anew_while_its_directory_was_away_stays_where_it_is(
+    disk: Disk,
+) -> None:
+    """The replica had left the broker, and came again."""
+    at = disk.path.logs.log_dir(TopicPartition("t", 0))
+    old, new = disk.dirs if at == str(disk.dirs[0]) else disk.dirs[::-1]
+    directory_id = disk.path.logs.directory_id(str(new))
+    disk.path.logs.shutdown(NOW_MS)
+    shutil.copytree(old / "t-0", new / "t-0")
+    disk.path.logs.open(now_ms=NOW_MS, cluster_id="test-cluster-id-000000", node_id=1)
+    disk.path.change("t", 0, directories=(directory_id,))
+    disk.restart(killed=True)
+    assert disk.ends() == [3, 3, 3, 3]
+    assert disk.where(0).startswith(new.name)
+    assert not (old / "t-0").exists()
+    assert len(list(old.glob("t-0.*-stray"))) == 1
+    disk.path.logs.abandon()
+
+
+def with_topic(
+    image: ClusterImage, name: str, partitions: int, incarnation: int = 7
+) -> ClusterImage:
     """As if this broker had not applied it yet."""
     states = tuple(PartitionImage(index, 1, 0, 0, (1,), (1,)) for index in range(partitions))
-    topic = TopicImage(name, topic_id(name, 7), states)
+    topic = TopicImage(name, topic_id(name, incarnation), states)
     return ClusterImage(
         cluster_id="test",
         brokers=image.brokers,

@@ -12,6 +12,7 @@ from support.handler_calls import make_context
 from support.metadata import CLUSTER_ID, NODE_ID, Metadata, cluster, topic
 from tidelog.api.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, MetadataApi
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.replication.directory_assignment import LOST_DIRECTORY
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import (
@@ -19,6 +20,7 @@ from tidelog_protocol.messages.cluster import (
     DescribeTopicPartitionsRequest,
     MetadataRequest,
 )
+from tidelog_protocol.primitives import ZERO_UUID
 
 VECTORS = Path(__file__).parent / "vectors" / "metadata"
 ONE, LOST = ((number).to_bytes(16, "big") for number in (1, 99))
@@ -240,6 +242,23 @@ def test_brokers_that_are_away() -> None:
     (led,), (orphan,) = (t.partitions for t in old.topics)
     assert (led.error_code, led.replica_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, [1])
     assert orphan.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_replicas_in_offline_directories() -> None:
+    one, two, gone = (bytes([n]) * 16 for n in (1, 2, 3))
+    brokers = [BrokerImage(1, "h", 1, log_dirs=(one,)), BrokerImage(2, "h", 2, log_dirs=(two,))]
+    image = cluster(topic("a", 1, replicas=(1, 2)), brokers=brokers)
+    (state,) = image.topics["a"].partitions
+    for directories, offline in (
+        ((), []),
+        ((one, two), []),
+        ((one, ZERO_UUID), []),
+        ((one, gone), [2]),
+        ((gone, LOST_DIRECTORY), [1, 2]),
+    ):
+        known = image.topics["a"]._replace(partitions=(state._replace(directories=directories),))
+        response = ask(image._replace(topics={"a": known}), 12, "a")
+        assert response.topics[0].partitions[0].offline_replicas == offline
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 9, 12, 13])

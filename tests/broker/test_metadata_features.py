@@ -18,24 +18,28 @@ from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.cluster.metadata.records import bootstrap_records
 from tidelog.cluster.metadata.replay import replay
 from tidelog.cluster.metadata.snapshots import SnapshotId, decode_snapshot
+from tidelog.foundation import check_features
+from tidelog.start_error import StartError
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 
 WITHOUT = {"metadata.version": 30, "transaction.version": 2}
-WITH = WITHOUT | {"group.version": 1}
+OF_GROUPS = ("group.version", "share.version", "streams.version")
+WITH = WITHOUT | dict.fromkeys(OF_GROUPS, 1)
 
 
 @pytest.fixture(params=[0, 1])
-def group_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Whether brokers serve consumer groups of KIP-848."""
+def level_of_groups(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Whether brokers serve consumer groups of KIP-848, share groups and streams groups."""
     level: int = request.param
-    monkeypatch.setattr(features, "GROUP_VERSION", level)
+    for name in ("GROUP_VERSION", "SHARE_VERSION", "STREAMS_VERSION"):
+        monkeypatch.setattr(features, name, level)
     return level
 
 
-def test_a_new_cluster_begins_with_the_levels(group_version: int) -> None:
+def test_a_new_cluster_begins_with_the_levels(level_of_groups: int) -> None:
     levels = initial_levels()
-    assert levels == (WITH if group_version else WITHOUT)
+    assert levels == (WITH if level_of_groups else WITHOUT)
     assert next(iter(levels)) == "metadata.version", "it says how to read what follows"
     image = replay(
         ClusterImage(cluster_id="c"), bootstrap_records(), offset=1, leader_epoch=1, controller_id=1
@@ -45,18 +49,15 @@ def test_a_new_cluster_begins_with_the_levels(group_version: int) -> None:
     assert formatted.features == levels
 
 
-def test_what_brokers_register(group_version: int) -> None:
-    ranges = {"metadata.version": (7, 30), "transaction.version": (0, 2)}
-    assert supported_levels() == (ranges | {"group.version": (0, 1)} if group_version else ranges)
-
-
-def test_share_groups_have_a_feature_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "share.version" not in initial_levels()
-    monkeypatch.setattr(features, "SHARE_VERSION", 1)
-    assert initial_levels() == WITH | {"share.version": 1}
-    assert supported_levels()["share.version"] == (0, 1)
-    assert finalized_levels({"share.version": 1})["share.version"] == 1
-    assert "share.version" not in finalized_levels(WITH)
+def test_what_brokers_register(level_of_groups: int) -> None:
+    ranges = {
+        "metadata.version": (7, 30),
+        "transaction.version": (0, 2),
+        "eligible.leader.replicas.version": (0, 1),
+    }
+    if level_of_groups:
+        ranges |= dict.fromkeys(OF_GROUPS, (0, 1))
+    assert supported_levels() == ranges
 
 
 def answer(finalized: dict[str, int], version: int = 4) -> ApiVersionsResponse:
@@ -66,7 +67,7 @@ def answer(finalized: dict[str, int], version: int = 4) -> ApiVersionsResponse:
     return api.api_versions(make_context(ApiKey.API_VERSIONS, version), request)
 
 
-def test_clients_see_the_level_of_the_log(group_version: int) -> None:
+def test_clients_see_the_level_of_the_log(level_of_groups: int) -> None:
     for finalized in (
         WITHOUT,
         WITH,
@@ -94,5 +95,29 @@ def test_old_clients_see_no_feature_that_may_be_at_level_0() -> None:
 
 
 def test_levels_that_a_broker_cannot_work_with() -> None:
-    levels = {"metadata.version": 31, "transaction.version": 2, "share.version": 1, "old": 0}
-    assert unsupported(levels) == ["metadata.version 31", "share.version 1"]
+    levels = {"metadata.version": 31, "transaction.version": 2, "streams.version": 2, "old": 0}
+    assert unsupported(levels) == ["metadata.version 31", "streams.version 2"]
+
+
+def test_levels_that_a_directory_of_kafka_keeps() -> None:
+    """What Kafka 4.3.1's `kafka-storage format` finalizes, without options."""
+    levels = WITH | {"eligible.leader.replicas.version": 1}
+    assert unsupported(levels) == []
+    assert finalized_levels(levels) == levels
+    check_features(ClusterImage("c", features=levels))
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "advice"),
+    [
+        ("new.version", 3, "--feature new.version=0`"),
+        ("transaction.version", 3, "--feature transaction.version=2`"),
+        ("kraft.version", 1, "MirrorMaker"),
+    ],
+)
+def test_a_level_that_is_not_known_refuses_the_start(name: str, level: int, advice: str) -> None:
+    with pytest.raises(StartError) as refused:
+        check_features(ClusterImage("c", features=WITH | {name: level}))
+    assert f"{name} {level}" in str(refused.value)
+    assert advice in str(refused.value)
+    assert "\n" not in str(refused.value)

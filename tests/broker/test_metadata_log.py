@@ -11,7 +11,7 @@ import pytest
 
 from support.metadata import CLUSTER_ID, DIRECTORY_ID, NODE_ID, Metadata
 from tidelog.cluster.metadata.features import initial_levels
-from tidelog.cluster.metadata.records import RECORD_VERSIONS, decode_batch
+from tidelog.cluster.metadata.records import decode_batch, record_version
 from tidelog.cluster.metadata.settings import METADATA_TOPIC_ID
 from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.batch import iter_batches
@@ -118,7 +118,7 @@ def test_records_are_written_as_kafka_writes_them() -> None:
         seen.update(
             type(record)
             for record, version in decoded
-            if version == RECORD_VERSIONS.get(type(record), 0)
+            if version == record_version(type(record), 30)
         )
     assert {
         tables.TopicRecord,
@@ -188,6 +188,8 @@ def test_first_start_and_restart() -> None:
             "metadata.version": 30,
             "transaction.version": 2,
             "group.version": 1,
+            "share.version": 1,
+            "streams.version": 1,
         }
         assert metadata.seen == []
         epoch = await metadata.register()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ from tidelog.cluster.metadata.image import is_of_the_brokers
 from tidelog.embedded.cluster_settings import metrics_listener
 from tidelog.embedded.ports import Ports
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, DataPathCounts, Meters, Name, Sample, Timer
-from tidelog.metrics.prometheus import PrometheusEndpoint, families, metric_name
+from tidelog.metrics.prometheus import CONNECTIONS_MAX, PrometheusEndpoint, families, metric_name
 from tidelog.runtime import system_runtime
 from tidelog.server import StartError
 
@@ -125,6 +127,34 @@ def test_the_endpoint_serves_counts_and_current_gauges() -> None:
     run(test)
 
 
+def test_silent_connections_do_not_take_a_thread_each() -> None:
+    """Of 200 that said nothing each had a thread, for as long as it lived."""
+
+    async def test():
+        meters = Meters()
+        meters.mark_topic("RemoteCopyBytesPerSec", "t", 42)
+        endpoint = PrometheusEndpoint(meters, "127.0.0.1", 0)
+        before = threading.active_count()
+        silent = [
+            socket.create_connection(("127.0.0.1", endpoint.port))
+            for _ in range(5 * CONNECTIONS_MAX)
+        ]
+        try:
+            text = await asyncio.to_thread(get, endpoint.port)  # after all of these
+            assert "kafka_server" in text
+            for cut in silent[: 4 * CONNECTIONS_MAX]:
+                cut.settimeout(30)
+                assert await asyncio.to_thread(cut.recv, 1) == b""
+            assert len(endpoint._server._open) <= CONNECTIONS_MAX
+            assert threading.active_count() - before <= 2 * CONNECTIONS_MAX
+        finally:
+            for each in silent:
+                each.close()
+            await endpoint.stop()
+
+    run(test)
+
+
 def test_a_broker_has_an_endpoint_when_it_is_asked_to() -> None:
     async def test():
         ports = Ports()
@@ -205,6 +235,11 @@ def test_a_cluster_shows_records_requests_replicas_and_lag_by_kafkas_names() -> 
         for name, value in controller.items():
             assert found[f"kafka_controller_kafkacontroller_{name}count"] == value
         assert found["kafka_coordinator_group_groupmetadatamanager_numgroups"] == 1
+        groups = "kafka_server_group_coordinator_metrics_"
+        for protocol, count in (("classic", 1), ("consumer", 0), ("share", 0), ("streams", 0)):
+            assert found[f'{groups}group_count{{protocol="{protocol}"}}'] == count
+        for protocol in ("consumer", "share", "streams"):
+            assert found[f'{groups}{protocol}_group_count{{state="Stable"}}'] == 0
         group = '{consumergroup="g",partition="0",topic="t"}'
         assert found["kafka_consumergroup_current_offset" + group] == 1
         assert found["kafka_consumergroup_lag" + group] == 2

@@ -191,6 +191,18 @@ def test_the_last_known_leader_leads_if_no_other_replica_is_left() -> None:
     assert new.last_known_eligible_leader_replicas == ()
 
 
+def test_a_leader_that_goes_is_recorded_even_if_its_isr_stays() -> None:
+    """Kafka 4.3's maybeUpdateLastKnownLeader looks at the leader alone."""
+    new = changed(partition(isr=(1,)), (), eligible=True)
+    assert new is not None
+    assert (new.leader, new.isr) == (-1, (1,))
+    assert new.last_known_eligible_leader_replicas == (1,)
+    later = changed(new, (), eligible=True, min_isr=2, isr=[], unclean_shutdowns=(1,))
+    assert later is not None
+    assert later.eligible_leader_replicas == ()
+    assert later.last_known_eligible_leader_replicas == (1,)
+
+
 def test_eligible_replicas_go_when_the_feature_is_off() -> None:
     new = changed(partition(eligible_leader_replicas=(3,), isr=(1, 2)))
     assert new is not None

@@ -18,7 +18,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txn_admin import ListTransactionsRequest
 
 pytest.importorskip("re2", reason="the re2 extra is not installed")
-from tidelog.coordinators.patterns import matcher
+from tidelog.config.patterns import matcher
 
 ATOMS = st.sampled_from(
     ["a", "b", "0", "-", ".", "[ab]", "[^a]", "[0-9b]", r"\d", r"\w", r"\S", "^", "$", r"\b", r"\B"]
@@ -107,7 +107,7 @@ def test_many_groups_take_little_memory() -> None:
 def test_without_google_re2_a_pattern_is_unsupported_and_the_log_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.delitem(sys.modules, "tidelog.coordinators.patterns", raising=False)
+    monkeypatch.delitem(sys.modules, "tidelog.config.patterns", raising=False)
     monkeypatch.setitem(sys.modules, "re2", None)
     coordinator = SimpleNamespace(led=SimpleNamespace(is_loading=False, active=list))
     api: Any = TxnAdminApi(SimpleNamespace(coordinator=coordinator), None, ManualClock())

@@ -12,13 +12,13 @@ ORDER = [
     "lifecycle",
     "replicas",
     "fetchers",
-    "lost_replicas",
+    "directories",
     "share_states",
     "groups",
     "transactions",
     "tier",
 ]
-ABSENT = ["fetchers", "lost_replicas", "tier"]
+ABSENT = ["fetchers", "directories", "tier"]
 
 
 class Part:

@@ -131,6 +131,47 @@ def test_one_vote_per_epoch_durable_before_it_is_given() -> None:
     assert reply_of(restarted.step(vote(3, 2, EMPTY))) == e.Reply(granted=True)
 
 
+def test_a_vote_is_for_one_directory() -> None:
+    """Two processes with the id of one controller: one of them has lost its disk (KIP-853)."""
+    old, new = bytes(15) + b"\1", bytes(15) + b"\2"
+    voter = Voter()
+    voter.core.start(0.0, e.Seat(is_voter=True, stands=True))
+    effects = voter.step(vote(2, 1, EMPTY)._replace(directory_id=old))
+    assert effects[0] == e.Persist(e.Election(1, -1, 2, old))
+    for directory, granted in ((new, False), (old, True)):
+        asked = vote(2, 1, EMPTY)._replace(directory_id=directory)
+        assert reply_of(voter.step(asked)) == e.Reply(granted=granted)
+
+
+def test_a_node_votes_before_its_log_names_it_and_does_not_stand() -> None:
+    node = Voter(4)
+    node.core.start(0.0, e.Seat(is_voter=False, stands=False))
+    assert reply_of(node.step(vote(7, 1, EMPTY))) == e.Reply(granted=True)
+    assert node.core.deadline == float("inf")
+    node.step(e.VotersChanged((1, 2, 3, 4), e.Seat(is_voter=True, stands=True)))
+    assert node.core.deadline < float("inf")
+    node.tick()
+    assert node.core.role is Role.PROSPECTIVE
+
+
+def test_a_leader_counts_the_new_voters_at_once() -> None:
+    leader = Voter(1, (1,))
+    leader.core.start(0.0, e.Seat(is_voter=True, stands=True))
+    leader.tick()
+    assert leader.core.role is Role.LEADER
+    leader.log = e.LogEnd(1, 1)
+    assert leader.step(e.LocalFlushed(1)) == [e.HighWatermarkMoved(1)]
+    leader.step(e.VotersChanged((1, 2), e.Seat(is_voter=True, stands=True)))
+    leader.log = e.LogEnd(1, 2)
+    assert leader.step(e.LocalFlushed(2)) == [], "2 does not have it"
+    assert leader.step(e.ReplicaFetched(2, 2)) == [e.HighWatermarkMoved(2)]
+    removed = e.Seat(is_voter=False, stands=True)
+    leader.log = e.LogEnd(1, 3)
+    assert leader.step(e.VotersChanged((2,), removed)) == []
+    assert leader.step(e.LocalFlushed(3)) == [], "its own copy does not count"
+    assert leader.step(e.ReplicaFetched(2, 3)) == [e.HighWatermarkMoved(3)]
+
+
 @pytest.mark.parametrize("pre_vote", [False, True])
 @pytest.mark.parametrize(
     ("log", "granted"),

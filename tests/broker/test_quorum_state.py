@@ -9,6 +9,7 @@ import pytest
 from tidelog.cluster.metadata.quorum_state import (
     Election,
     QuorumStateError,
+    is_of_named_voters,
     read_quorum_state,
     write_quorum_state,
 )
@@ -45,6 +46,16 @@ def test_kafkas_version_1_is_read(files: SimFiles) -> None:
     )
     files.write_atomic("q/quorum-state", state)
     assert read_quorum_state(files, "q") == WRITTEN
+
+
+def test_version_1_has_the_directory_of_the_vote(files: SimFiles) -> None:
+    assert is_of_named_voters(files, "q") is None
+    voted = WRITTEN._replace(voted_directory=bytes(range(16)))
+    write_quorum_state(files, "q", voted, None)
+    assert read_quorum_state(files, "q") == voted
+    assert is_of_named_voters(files, "q") is True
+    content(files)
+    assert is_of_named_voters(files, "q") is False
 
 
 def test_no_flipped_bit_reads_as_never_voted(files: SimFiles) -> None:

@@ -24,6 +24,7 @@ from support.remote_metadata import (
 from support.remote_topic import MemoryTopic
 from tidelog.runtime import AwaitedFiles
 from tidelog.tiered.metadata.files import MetadataFiles
+from tidelog_protocol.primitives import uuid_to_str
 from tidelog_storage.remote.api import (
     PartitionDelete,
     PartitionDeleteState,
@@ -113,6 +114,29 @@ def test_committed_offsets_are_as_apache_kafka_wrote_them(tmp_path: Path) -> Non
         assert await files.committed(b"metadata-topic-2") == {}
 
     run(test)
+
+
+def test_it_keeps_what_else_is_in_the_log_directory_and_makes_no_folder(tmp_path: Path) -> None:
+    """Apache Kafka does not start on a log directory with a folder that is no partition's."""
+
+    async def test() -> None:
+        (tmp_path / "orders-0").mkdir()
+        (tmp_path / "meta.properties").write_text("version=1\n")
+        (tmp_path / "_rlmm_gone.snapshot").write_text("")
+        broker = Broker(MemoryTopic(COUNT), tmp_path)
+        await broker.lead(P0)
+        await broker.copy(P0, 1)
+        await broker.stop()
+
+    run(test)
+    found = {each.name: each.is_dir() for each in tmp_path.iterdir()}
+    assert [name for name, is_folder in found.items() if is_folder] == ["orders-0"]
+    assert "meta.properties" in found
+    assert {name for name in found if name.startswith("_rlmm_")} == {
+        "_rlmm_committed_offsets",
+        "_rlmm_topic_id",
+        f"_rlmm_{uuid_to_str(P0.topic_id.bytes)}-0.snapshot",
+    }
 
 
 def test_files_of_partitions_that_left_are_dropped(tmp_path: Path) -> None:

@@ -71,6 +71,18 @@ def test_racks_of_any_size_share_a_partition(racks: list[str], data: st.DataObje
             assert full or used[rack] >= max(used.values()) - 1
 
 
+def test_brokers_whose_directories_are_all_cordoned_get_nothing() -> None:
+    """KIP-1066."""
+    one, two = b"1" * 16, b"2" * 16
+    first, second = brokers(None, None)
+    first = first._replace(log_dirs=(one, two), cordoned_log_dirs=(two,))
+    assert place([first, second], 1, 2, CountedRng())
+    first = first._replace(cordoned_log_dirs=(two, one))
+    assert place([first, second], 2, 1, CountedRng()) == [(2,)] * 2
+    with pytest.raises(PlacementError, match="directories cordoned"):
+        place([first, second], 1, 2, CountedRng())
+
+
 def test_brokers_about_to_stop_get_nothing() -> None:
     nodes = brokers(None, None, None)
     nodes[1] = nodes[1]._replace(in_controlled_shutdown=True)

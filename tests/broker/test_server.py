@@ -14,6 +14,7 @@ from tidelog.embedded.cluster import broker_properties
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer, StartError
 from tidelog_protocol.apis import API
+from tidelog_protocol.messages import metadata_records
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.cluster import (
     ApiVersionsRequest,
@@ -22,6 +23,10 @@ from tidelog_protocol.messages.cluster import (
 )
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
+from tidelog_protocol.messages.metadata_records import (
+    FeatureLevelRecord,
+    ZkMigrationStateRecord,
+)
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.log import Log
 
@@ -137,9 +142,10 @@ def test_the_loop_has_a_turn_between_the_logs_that_a_stop_closes(
     run(test)
 
 
-NOT_SERVED = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73}
-NOT_SERVED |= {*range(76, 80), *range(83, 93)}
-"""Tables without a handler: what brokers of a cluster ask each other, share and streams groups."""
+NOT_SERVED = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73, 82}
+NOT_SERVED |= {71, 72}
+"""Tables without a handler: what brokers of a cluster ask each other, and clients' metrics,
+which need an endpoint."""
 
 
 def test_every_other_table_of_the_codec_is_served(tmp_path: Path) -> None:
@@ -238,6 +244,63 @@ def test_a_start_that_fails_says_why_and_can_be_tried_again(tmp_path: Path, dama
         assert "\n" not in str(refused.value)
         repair()
         again = make_server(folder)
+        await again.start()
+        await again.stop()
+
+    run(test)
+
+
+def test_an_unknown_level_of_a_feature_refuses_the_start_and_changes_no_metadata(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        server = make_server(tmp_path)
+        await server.start()
+        await server.metadata.commit([FeatureLevelRecord(name="new.version", feature_level=3)])
+        await server.stop()
+        folder = tmp_path / "__cluster_metadata-0"
+
+        def kept() -> dict[str, bytes]:  # snapshots of producers are made of the log again
+            return {
+                path.name: path.read_bytes()
+                for path in folder.iterdir()
+                if path.suffix != ".snapshot"
+            }
+
+        before = kept()
+        assert {"quorum-state", "00000000000000000000.log"} <= before.keys()
+        for _ in range(2):
+            with pytest.raises(StartError) as refused:
+                await make_server(tmp_path).start()
+            assert "new.version 3" in str(refused.value)
+            assert "kafka-features downgrade --feature new.version=0" in str(refused.value)
+            assert "\n" not in str(refused.value)
+        assert kept() == before
+
+    run(test)
+
+
+def test_an_unknown_record_of_the_metadata_refuses_the_start_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        server = make_server(tmp_path)
+        await server.start()
+        await server.metadata.commit([ZkMigrationStateRecord(zk_migration_state=0)])
+        await server.stop()
+        log = tmp_path / "__cluster_metadata-0" / "00000000000000000000.log"
+        before = log.read_bytes()
+        with monkeypatch.context() as older:
+            older.setattr(
+                metadata_records,
+                "RECORDS",
+                {key: table for key, table in metadata_records.RECORDS.items() if key != 21},
+            )
+            with pytest.raises(StartError, match=r"unknown api key 21: .*\Z") as refused:
+                await make_server(tmp_path).start()
+        assert "\n" not in str(refused.value)
+        assert log.read_bytes() == before
+        again = make_server(tmp_path)
         await again.start()
         await again.stop()
 

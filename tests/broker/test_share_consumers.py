@@ -9,8 +9,8 @@ from support.clusters import image_of, run, until
 from support.data_path import batch
 from support.share_path import acquired
 from support.wire_client import WireClient
-from tidelog import assembly
-from tidelog.cluster.metadata import features
+from tidelog.control import broker_state
+from tidelog.control.state import ReadState, ShareState
 from tidelog.coordinators.share.values import Initialization, Outcome
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.messages.share_consumers import (
@@ -20,8 +20,6 @@ from tidelog_protocol.messages.share_consumers import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 SETTINGS = {"share.coordinator.state.topic.num.partitions": "1"}
 
@@ -70,12 +68,7 @@ async def open_and_fetch(client: WireClient, topic_id: bytes, member: str) -> An
     return acquired(await client.ask(fetch(topic_id, member, 0, 60_000), 2))
 
 
-def test_records_are_shared_and_the_state_outlives_the_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(assembly, "SHARE_GROUPS_OFFERED", True)
-    monkeypatch.setattr(features, "SHARE_VERSION", 1)
-
+def test_records_are_shared_and_the_state_outlives_the_broker(tmp_path: Path) -> None:
     async def test() -> None:
         async with tidelog.Cluster(SETTINGS, data_dir=tmp_path) as cluster:
             await cluster.create_topic("t")
@@ -92,6 +85,9 @@ def test_records_are_shared_and_the_state_outlives_the_broker(
                 assert response.responses[0].partitions[0].error_code == 0
                 async with await WireClient.connect(cluster.bootstrap_servers) as b:
                     assert await open_and_fetch(b, topic_id, "b") == [(1, 1, 2)]
+                    part = broker_state.read(broker.server, ReadState())
+                    # a holds the third record, b the second one.
+                    assert part.shares == (ShareState("g", "t", 0, 1, 3, 2, 0, 2),)
             async with await WireClient.connect(cluster.bootstrap_servers) as c:
                 # What a and b held is released with their connections, soon.
                 got = await open_and_fetch(c, topic_id, "c")

@@ -231,6 +231,13 @@ class TestAcknowledge:
         done(state, ack(state, 7, 7, ACCEPT))
         assert refused(state, 7, 7, RELEASE) is ErrorCode.INVALID_RECORD_STATE
 
+    def test_nothing_is_acknowledged_twice_in_one_request(self) -> None:
+        state = self.held()
+        twice = [AckBatch(0, 2, (ACCEPT,)), AckBatch(2, 4, (ACCEPT,))]
+        with pytest.raises(ShareError, match="The offset is not acquired"):
+            state.acknowledge("m", twice, LIMITS, 0.0)
+        done(state, ack(state, 0, 4, ACCEPT))
+
     def test_a_refusal_changes_nothing(self) -> None:
         state = self.held()
         done(state, ack(state, 7, 7, ACCEPT))

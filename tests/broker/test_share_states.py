@@ -10,7 +10,6 @@ import pytest
 import tidelog
 from broker.share_broker import ShareBroker
 from support.clusters import FAST, image_of, is_led_by_another, run, until
-from tidelog import assembly
 from tidelog.cluster.metadata.image import SHARE_GROUP_STATE_TOPIC
 from tidelog.coordinators.share import share_states
 from tidelog.coordinators.share.coordinator_peers import CoordinatorPeers
@@ -224,7 +223,6 @@ SETTINGS = {**FAST, "share.coordinator.state.topic.num.partitions": str(PARTITIO
 
 
 def test_states_stay_when_their_coordinator_dies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assembly, "SHARE_GROUPS_OFFERED", True)
     monkeypatch.setattr(share_states, "PAUSES_S", (0.05,) * 300)
 
     async def test() -> None:

@@ -31,6 +31,15 @@ from tidelog.cluster.metadata.snapshots import (
 from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.messages import metadata_records as tables
+from tidelog_protocol.messages.quorum_records import (
+    KRaftVersionRecord,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+    control_record,
+)
+from tidelog_protocol.records import build_batch
 
 if TYPE_CHECKING:
     from support.quorum_nodes import QuorumWorld
@@ -45,8 +54,15 @@ FIELDS = (
     "broker_configs",
     "group_configs",
     "client_quotas",
+    "client_metrics",
     "features",
+    "unserved",
     "next_producer_id",
+)
+
+
+RULE = tables.AccessControlEntryRecord(
+    id=bytes(range(16)), resource_type=2, resource_name="t", principal="User:a", host="*"
 )
 
 
@@ -90,7 +106,9 @@ def image_of_all() -> ClusterImage:
             (("client-id", "c"), ("user", None)): {"producer_byte_rate": 1.0, "x": 0.5},
             (("ip", "1.2.3.4"),): {"connection_creation_rate": 7.0},
         },
+        client_metrics={"s": {"interval.ms": "100", "match": "client_id=a"}},
         features={"metadata.version": 30, "x": 1},
+        unserved={("AccessControlEntryRecord", RULE.id): RULE},
         next_producer_id=3000,
         offset=41,
         leader_epoch=6,
@@ -109,6 +127,24 @@ def test_an_image_comes_back() -> None:
     headers = [header for _, header in iter_batches(data)]
     assert [header.is_control for header in headers] == [True, False, True]
     assert [header.base_offset for header in headers] == [0, 1, headers[1].next_offset]
+
+
+def test_a_snapshot_of_a_dynamic_quorum_shows_its_level() -> None:
+    """KIP-853: it is in a control record, as `kafka-storage format --standalone` writes it."""
+    tables_of_control = (
+        [SnapshotHeaderRecord()],
+        [KRaftVersionRecord(kraft_version=1), VotersRecord()],
+        [SnapshotFooterRecord()],
+    )
+    data, offset = b"", 0
+    for messages in tables_of_control:
+        records = [
+            control_record(message, timestamp=NOW_MS, offset=offset + index)
+            for index, message in enumerate(messages)
+        ]
+        data += build_batch(records, base_offset=offset, leader_epoch=0, control=True)
+        offset += len(records)
+    assert decode_snapshot(SnapshotId(0, 0), data, CLUSTER_ID).features == {"kraft.version": 1}
 
 
 def test_many_records_go_into_several_batches() -> None:

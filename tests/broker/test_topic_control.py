@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +11,9 @@ from tidelog.cluster.controller.topics import create_partitions, create_topics
 from tidelog.cluster.metadata.image import BrokerImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreatePartitionsRequest, CreateTopicsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Topic = CreateTopicsRequest.CreatableTopic
 Assignment = Topic.CreatableReplicaAssignment
@@ -149,6 +152,25 @@ def test_existing_and_colliding_names() -> None:
         "Topic 'a_b' collides with existing topic: a.b",
     )
     assert create(asked("a-b"), image=image).results[0].error_code == ErrorCode.NONE
+
+
+def test_many_names_that_may_collide_cost_one_look_at_all_topics() -> None:
+    """A CreateTopics of 9,000 names with '.' or '_' compared each with each topic, for 6.7 s."""
+
+    class Topics(dict[str, Any]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[str]:
+            self.walks += 1
+            return super().__iter__()
+
+    image = cluster(topic("a.b", 9), topic("a.c", 8))
+    topics = Topics(image.topics)
+    image = image._replace(topics=topics)
+    decision = create(*(asked(f"a_{letter}") for letter in "bcdefgh"), image=image)
+    codes = [result.error_code for result in decision.results]
+    assert codes == [ErrorCode.INVALID_TOPIC_EXCEPTION] * 2 + [ErrorCode.NONE] * 5
+    assert topics.walks == 1
 
 
 def test_duplicates_are_refused_and_the_others_made() -> None:

@@ -12,7 +12,7 @@ from support.handler_calls import make_context
 from support.memory_transport import MemoryTransport
 from support.wire_client import response_of
 from tidelog.api.versions import VersionsApi
-from tidelog.cluster.metadata.features import initial_levels, supported_levels
+from tidelog.cluster.metadata.features import ELIGIBLE_FEATURE, initial_levels, supported_levels
 from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
@@ -36,14 +36,12 @@ def framed(frame: bytes) -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
-BETWEEN_BROKERS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73}
+BETWEEN_BROKERS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73, 82}
 """Raft's APIs and the controller's, which no broker lists to its clients."""
 
 
-OF_SHARE_GROUPS = {*range(76, 80), *range(83, 88), 90, 91, 92}
-OF_STREAMS_GROUPS = {88, 89}
-NOT_SERVED = {*OF_SHARE_GROUPS, *OF_STREAMS_GROUPS}
-"""The codec may know them, but no broker serves them yet."""
+NOT_SERVED = {71, 72}
+"""The codec knows them, but a broker serves them only if asked to: clients' metrics."""
 SERVED = sorted(API.keys() - BETWEEN_BROKERS - NOT_SERVED)
 
 
@@ -51,7 +49,8 @@ FEATURES = list(supported_levels())
 
 
 def api() -> VersionsApi:
-    image = ClusterImage(CLUSTER_ID, features=initial_levels(), offset=17)
+    levels = {**initial_levels(), ELIGIBLE_FEATURE: 1}
+    image = ClusterImage(CLUSTER_ID, features=levels, offset=17)
     return VersionsApi(served=SERVED, cluster_id=CLUSTER_ID, node_id=1, image=lambda: image)
 
 

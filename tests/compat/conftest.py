@@ -22,7 +22,7 @@ from compat.line_process import LineProcess
 from compat.reference import ApacheKafka
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 TESTS = Path(__file__).parents[1]
 CLIENTS = ("aiokafka", "librdkafka", "kafka-python", "java", "go")
@@ -65,42 +65,76 @@ class Client:
 
 
 class ClientPool:
-    """Starts client programs on demand, keeps one of each kind, ends all."""
+    """Starts client programs on demand: one of each kind for all tests, others for one test."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._kept: dict[str, LineProcess] = {}
-        self._all: list[LineProcess] = []
+        self._started: list[LineProcess] = []
+        self._numbers = itertools.count()
 
     def start(self, name: str) -> LineProcess:
-        log = self._folder / f"{name}-{len(self._all)}.log"
-        if name == "java":
-            require_jars()
-            process: LineProcess = Jvm(log)
-        elif name == "go":
-            process = LineProcess([str(build_go_program("client"))], log)
-        else:
-            command = [sys.executable, "-W", "ignore", "-m", PYTHON_CLIENTS[name]]
-            process = LineProcess(command, log, {"PYTHONPATH": str(TESTS)})
-        self._all.append(process)
+        """A program for the test that runs now; it ends with the test."""
+        process = self._new(name)
+        self._started.append(process)
         return process
 
     def get(self, name: str) -> LineProcess:
+        """The program that all tests share."""
         process = self._kept.get(name)
         if process is None or not process.running():
-            process = self._kept[name] = self.start(name)
+            process = self._kept[name] = self._new(name)
         return process
 
-    def close(self) -> None:
-        for process in self._all:
+    def _new(self, name: str) -> LineProcess:
+        log = self._folder / f"{name}-{next(self._numbers)}.log"
+        if name == "java":
+            require_jars()
+            return Jvm(log)
+        if name == "go":
+            return LineProcess([str(build_go_program("client"))], log)
+        command = [sys.executable, "-W", "ignore", "-m", PYTHON_CLIENTS[name]]
+        return LineProcess(command, log, {"PYTHONPATH": str(TESTS)})
+
+    def end_test(self, *, failed: bool) -> None:
+        """End the programs of this test, and after a failure the shared ones too.
+
+        A failed test leaves members and producers open. They would go on in the tests that follow,
+        and a member of the Java client spins while it finds no coordinator.
+        """
+        ended, self._started = self._started, []
+        if failed:
+            ended += self._kept.values()
+            self._kept = {}
+        for process in ended:
             process.kill()
 
 
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note that a test failed, for the fixtures that end after it."""
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
 @pytest.fixture(scope="session")
-def client_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientPool]:
+def all_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientPool]:
     pool = ClientPool(tmp_path_factory.mktemp("clients"))
     yield pool
-    pool.close()
+    pool.end_test(failed=True)
+
+
+@pytest.fixture
+def client_pool(request: pytest.FixtureRequest, all_programs: ClientPool) -> Iterator[ClientPool]:
+    yield all_programs
+    all_programs.end_test(failed=request.node.stash.get(_FAILED, False))
 
 
 class BrokerPool:

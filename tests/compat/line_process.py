@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,10 @@ class WorkerError(Exception):
 
 
 class LineProcess:
-    """One child process; `call` writes one request line and waits, bounded, for one answer line."""
+    """One child process; `call` writes one request line and waits, bounded, for one answer line.
+
+    Threads may share it: one call at a time.
+    """
 
     def __init__(
         self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
@@ -38,17 +42,28 @@ class LineProcess:
                 cwd=log.parent,  # Kafka's test jar makes log4j write into the current folder
             )
         self._unread = b""
+        self._one_at_a_time = threading.Lock()
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def call(self, op: str, *, answer_timeout_s: float = ANSWER_TIMEOUT_S, **fields: Any) -> Any:
+        """The answer; TimeoutError, and the end of the process, if there is none in time.
+
+        Its next answer would be taken for that of the next call.
+        """
         stdin = self._process.stdin
         assert stdin is not None
-        stdin.write(json.dumps({"op": op, **fields}).encode() + b"\n")
-        stdin.flush()
-        answer = json.loads(self._read_line(op, answer_timeout_s))
+        with self._one_at_a_time:
+            stdin.write(json.dumps({"op": op, **fields}).encode() + b"\n")
+            stdin.flush()
+            try:
+                answer = json.loads(self._read_line(op, answer_timeout_s))
+            except TimeoutError:
+                self._process.kill()
+                self._process.wait()
+                raise
         if "error" in answer:
             raise WorkerError(answer["error"])
         return answer
@@ -81,7 +96,8 @@ class LineProcess:
         if self.running():
             self._process.send_signal(signal.SIGKILL)
         self._process.wait()
-        self._close_pipes()
+        with self._one_at_a_time:  # a thread that waits for an answer sees the end of the output
+            self._close_pipes()
 
     def close(self) -> None:
         """End of input asks the program to leave; after five seconds it is killed."""

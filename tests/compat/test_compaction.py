@@ -38,7 +38,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.reference, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.reference,
+    pytest.mark.timeout(400),
+    pytest.mark.xdist_group("compaction"),  # a JVM, for half a minute
+    pytest.mark.slow,
+]
 
 TOPIC = {
     "internal.segment.bytes": "8000",

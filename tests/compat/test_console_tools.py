@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compat.brokers import Broker
-    from compat.jvm import Jvm
+    from compat.jvm import Jvm, ToolResult
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
 
@@ -114,6 +114,33 @@ def test_configs(tools: Tools, topic: str) -> None:
     assert "offsets.topic.num.partitions=8" in brokers
 
 
+def test_configs_of_groups(tools: Tools, fresh: Callable[[str], str]) -> None:
+    entity = ["--entity-type", "groups", "--entity-name", fresh("group")]
+    tools.configs(*entity, "--alter", "--add-config", "consumer.session.timeout.ms=50000")
+    eventually(
+        lambda: tools.configs(*entity, "--describe"),
+        lambda text: "consumer.session.timeout.ms=50000" in text,
+    )
+    tools.configs(*entity, "--alter", "--delete-config", "consumer.session.timeout.ms")
+    eventually(
+        lambda: tools.configs(*entity, "--describe"),
+        lambda text: "consumer.session.timeout.ms=50000" not in text,
+    )
+    refused = tools.jvm.tool(
+        *["kafka.admin.ConfigCommand", BOOTSTRAP, tools.bootstrap, *entity],
+        *["--alter", "--add-config", "consumer.session.timeout.ms=1"],
+    )
+    assert refused.exit == 1
+    assert "consumer.session.timeout.ms" in refused.out + refused.err
+
+
+def test_end_to_end_latency(tools: Tools, topic: str) -> None:
+    numbers = ["--num-records", "100", "--producer-acks", "all", "--record-size", "20"]
+    measured = tools.run("EndToEndLatency", "--topic", topic, *numbers)
+    assert re.search(r"Avg latency: \d+\.\d+ ms", measured), measured
+    assert "Percentiles: 50th = " in measured
+
+
 def test_consumer_groups(tools: Tools, topic: str, fresh: Callable[[str], str]) -> None:
     group = fresh("group")
     tools.produce(topic, "".join(f"line {index}\n" for index in range(10)))
@@ -149,6 +176,33 @@ def test_performance_tools(tools: Tools, topic: str) -> None:
         *["--topic", topic, "--num-records", "20000", "--timeout", "20000", "--hide-header"],
     )
     assert int(measured.split(",")[4]) >= 20000
+
+
+def test_client_quotas(tools: Tools, topic: str, fresh: Callable[[str], str]) -> None:
+    client = fresh("client")
+    entity = ["--entity-type", "clients", "--entity-name", client]
+    tools.configs(*entity, "--alter", "--add-config", "producer_byte_rate=100000")
+    shown = f"Quota configs for client-id '{client}' are producer_byte_rate=100000.0"
+    eventually(lambda: tools.configs(*entity, "--describe").strip(), lambda text: text == shown)
+    address = ["--entity-type", "ips", "--entity-name", "192.0.2.77"]
+    tools.configs(*address, "--alter", "--add-config", "connection_creation_rate=5")
+    shown = "Quota configs for ip '192.0.2.77' are connection_creation_rate=5.0"
+    eventually(lambda: tools.configs(*address, "--describe").strip(), lambda text: text == shown)
+    user = ["--entity-type", "users", "--entity-name", client]
+    assert tools.configs(*user, "--describe").strip() == ""
+    produced = tools.jvm.tool(
+        "ProducerPerformance",
+        *["--topic", topic, "--num-records", "5500", "--record-size", "200", "--print-metrics"],
+        *["--throughput", "-1", "--producer-props", f"bootstrap.servers={tools.bootstrap}"],
+        f"client.id={client}",
+    )
+    assert produced.exit == 0, produced
+    throttled = re.search(r"produce-throttle-time-max:\{client-id=\S+\}\s*: (\d+)", produced.out)
+    assert throttled is not None, produced.out
+    assert int(throttled[1]) > 0
+    tools.configs(*entity, "--alter", "--delete-config", "producer_byte_rate")
+    tools.configs(*address, "--alter", "--delete-config", "connection_creation_rate")
+    eventually(lambda: tools.configs(*entity, "--describe").strip(), lambda text: not text)
 
 
 def test_broker_api_versions_and_cluster(tools: Tools) -> None:
@@ -232,3 +286,32 @@ def test_a_group_of_consumers(
     tools: Tools, java: Jvm, topic: str, fresh: Callable[[str], str]
 ) -> None:
     assert described_group(java, tools, topic, fresh("group")) == GROUP_OF_CONSUMERS
+
+
+def test_features(java: Jvm, broker: Broker) -> None:
+    def features(*args: str) -> ToolResult:
+        return java.tool("FeatureCommand", BOOTSTRAP, broker.bootstrap, *args)
+
+    def described() -> dict[str, list[str]]:
+        rows = features("describe").out.splitlines()
+        fields = [re.findall(r"\w+: (\S+)", row) for row in rows]
+        assert all(int(epoch) > 0 for *_, epoch in fields), rows
+        return {name: levels for name, *levels, _ in fields}
+
+    before = described()
+    assert before["group.version"] == ["0", "1", "1"]
+    assert before["transaction.version"] == ["0", "2", "2"]
+    assert before["metadata.version"] == ["3.3-IV3", "4.3-IV0", "4.3-IV0"]
+    level = ("--feature", "transaction.version=1")
+    for args, exit_code, text in (
+        (("downgrade", *level, "--dry-run"), 0, "transaction.version can be downgraded to 1."),
+        (("downgrade", *level), 0, "transaction.version was downgraded to 1."),
+        (("upgrade", "--feature", "transaction.version=2"), 0, "was upgraded to 2."),
+        (("disable", "--feature", "transaction.version", "--dry-run"), 0, "can be disabled."),
+        (("upgrade", *level), 1, "Could not upgrade transaction.version to 1. The update failed"),
+        (("upgrade", "--feature", "none=1"), 1, "does not support this feature"),
+        (("downgrade", "--metadata", "4.2"), 1, "Refusing to perform the requested downgrade"),
+    ):
+        result = features(*args)
+        assert (result.exit, text in result.out + result.err) == (exit_code, True), result
+    assert described() == before

@@ -134,6 +134,45 @@ def test_reassign_partitions(tools: Tools, fresh: Callable[[str], str], tmp_path
     assert lines == [f"line {number}" for number in range(100)]
 
 
+def test_a_throttled_reassignment_sends_no_more_than_its_rate_until_it_is_lifted(
+    tools: Tools, fresh: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic, reassign = fresh("limited"), "reassign.ReassignPartitionsCommand"
+    create(tools, topic, "1:2")
+    tools.produce(topic, f"{'x' * 8000}\n" * 1000)  # more than a fetch may bring at once
+
+    def bytes_at(broker: int) -> int:
+        return sum(
+            one["size"] for found in log_dirs(tools, topic, broker).values() for one in found
+        )
+
+    total = eventually(lambda: bytes_at(1), lambda size: size > 8_000_000)
+    wanted = tmp_path / "wanted.json"
+    entry = {"topic": topic, "partition": 0, "replicas": [2, 3]}
+    wanted.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    file = ["--reassignment-json-file", str(wanted)]
+    executed = tools.run(reassign, "--execute", *file, "--throttle", "1")
+    assert "The inter-broker throttle limit was set to 1 B/s" in executed
+    # A byte a second: what the first fetch brings is more than the rate of a whole measurement.
+    eventually(lambda: bytes_at(3), lambda size: size > 0)
+    described = tools.configs("--describe", "--entity-type", "brokers")
+    for kind in ("leader", "follower"):
+        assert described.count(f"{kind}.replication.throttled.rate=1 sensitive=false") == 3
+    said = tools.run(reassign, "--verify", *file)
+    assert f"Reassignment of partition {topic}-0 is still in progress" in said
+    assert 0 < bytes_at(3) < total / 2
+    tools.run(reassign, "--execute", "--additional", *file, "--throttle", "1000000000")
+    said = eventually(
+        lambda: tools.run(reassign, "--verify", *file),
+        lambda said: f"Reassignment of partition {topic}-0 is completed" in said,
+    )
+    assert f"Clearing topic-level throttles on topic {topic}" in said
+    assert bytes_at(3) == bytes_at(2) == total
+    for kind, name in (("brokers", []), ("topics", ["--entity-name", topic])):
+        described = tools.configs("--describe", "--entity-type", kind, *name)
+        assert "throttled" not in described
+
+
 def log_dirs(tools: Tools, topic: str, broker: int) -> dict[str, list[dict[str, Any]]]:
     """kafka-log-dirs --describe: what each directory of a broker has of a topic."""
     options = ["--describe", "--topic-list", topic, "--broker-list", str(broker)]

@@ -185,6 +185,7 @@ def test_a_stream_resumes_from_its_checkpoint(
     assert got == list(range(100, 230))
 
 
+@pytest.mark.nightly  # the whole demo (test_demo.py) runs these jobs, and compares them too
 def test_the_demos_jobs_agree_with_pandas(
     spark: SparkSession, tidelog_bootstrap: str, topic: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ ListPartitionReassignments 46 0 0 0
 OffsetDelete 47 0 0 -
 DescribeClientQuotas 48 0 1 1
 AlterClientQuotas 49 0 1 1
+DescribeUserScramCredentials 50 0 0 0
 Vote 52 0 2 0
 BeginQuorumEpoch 53 0 1 1
 EndQuorumEpoch 54 0 1 1
@@ -72,6 +73,8 @@ ListTransactions 66 0 2 0
 AllocateProducerIds 67 0 0 0
 ConsumerGroupHeartbeat 68 0 1 0
 ConsumerGroupDescribe 69 0 1 0
+GetTelemetrySubscriptions 71 0 0 0
+PushTelemetry 72 0 0 0
 AssignReplicasToDirs 73 0 0 0
 ListConfigResources 74 0 1 0
 DescribeTopicPartitions 75 0 0 0
@@ -79,6 +82,9 @@ ShareGroupHeartbeat 76 1 1 0
 ShareGroupDescribe 77 1 1 0
 ShareFetch 78 1 2 0
 ShareAcknowledge 79 1 2 0
+AddRaftVoter 80 0 1 0
+RemoveRaftVoter 81 0 0 0
+UpdateRaftVoter 82 0 0 0
 InitializeShareGroupState 83 0 0 0
 ReadShareGroupState 84 0 0 0
 WriteShareGroupState 85 0 1 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 from typing import Any
@@ -22,7 +23,7 @@ from tidelog_protocol.messages import (
     streams_group_records,
 )
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
-from tidelog_protocol.schema import Message, version_range
+from tidelog_protocol.schema import Message, Struct, version_range
 from wire_values import filled, from_json
 
 
@@ -112,6 +113,37 @@ def test_unknown_tagged_fields_are_skipped(table: type[Message]) -> None:
                 each.decode(known[:-1])
         with pytest.raises(ProtocolError):
             each.decode(data[:-1] + b"\x01\x63\xff\xff\xff\xff\x0f")
+
+
+def elements(value: Any) -> int:
+    """Count the elements of all arrays of a message, with those within them."""
+    if isinstance(value, Struct):
+        return sum(elements(getattr(value, field.name)) for field in value.FIELDS)
+    return len(value) + sum(map(elements, value)) if isinstance(value, list) else 0
+
+
+@every_table
+def test_elements_and_tagged_fields_are_paid_from_one_budget(table: type[Message]) -> None:
+    for each in codecs(table):
+        sent = filled(table, each.version)
+        data = each.encode(sent)
+        count = least_budget(each, data)
+        assert elements(sent) <= count
+        if not each.flexible:
+            assert count == elements(sent)
+            continue
+        data = each.encode(table())
+        assert data[-1] == 0, "defaults leave the section of tagged fields empty"
+        assert least_budget(each, data[:-1] + b"\x03" + b"\x63\0" * 3) == 3 + elements(table())
+
+
+def least_budget(each: Codec[Any], data: bytes) -> int:
+    """Return the smallest budget with which the bytes are decoded."""
+    for budget in range(10_000):
+        with contextlib.suppress(ProtocolError):
+            each.decode(data, 0, budget)
+            return budget
+    raise AssertionError("no budget is enough")
 
 
 @pytest.mark.parametrize("version", [4, 12])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import random
 import zlib
+from unittest import mock
 
 import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog_protocol.compression import Codec, compress, decompress
+from tidelog_protocol.compression import GZIP_MEMBERS_MAX, Codec, compress, decompress
 from tidelog_protocol.errors import ProtocolError
 
 CODECS = list(Codec)
@@ -112,6 +114,47 @@ def test_gzip_members_are_joined() -> None:
             member.write(part)
     assert decompress(Codec.GZIP, out.getvalue()) == b"abcdefg"
     assert zlib.decompress(compress(Codec.GZIP, DATA), 31) == DATA
+
+
+def test_many_gzip_members_are_read_in_one_pass_and_their_number_is_limited() -> None:
+    """8 MB of empty members took 129 s: each member copied all that followed it."""
+    member = gzip.compress(b"ab", mtime=0)
+    sizes: list[int] = []
+    real = zlib.decompressobj
+
+    class Counted:
+        def __init__(self, wbits: int) -> None:
+            self._real = real(wbits)
+
+        def decompress(self, data: memoryview, max_length: int) -> bytes:
+            sizes.append(len(data))
+            return self._real.decompress(data, max_length)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._real, name)
+
+    with mock.patch.object(zlib, "decompressobj", Counted):
+        assert decompress(Codec.GZIP, member * GZIP_MEMBERS_MAX) == b"ab" * GZIP_MEMBERS_MAX
+    assert sum(sizes) <= len(member) * GZIP_MEMBERS_MAX + GZIP_MEMBERS_MAX * 4096
+    with pytest.raises(ProtocolError, match="gzip members"):
+        decompress(Codec.GZIP, member * (GZIP_MEMBERS_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    "second",
+    [b"", b"x" * 5, DATA * 50, random.Random(1).randbytes(20_000)],
+    ids=["none", "few", "large", "noise"],
+)
+def test_a_second_gzip_member_of_any_size(second: bytes) -> None:
+    data = gzip.compress(DATA, mtime=0) + gzip.compress(second, mtime=0)
+    size = len(DATA) + len(second)
+    assert decompress(Codec.GZIP, data, size) == DATA + second
+    if second:
+        with pytest.raises(ProtocolError, match="above the limit"):
+            decompress(Codec.GZIP, data, size - 1)
+    for cut in (1, 4, len(data) // 2):
+        with pytest.raises(ProtocolError):
+            decompress(Codec.GZIP, data[:-cut])
 
 
 def test_lz4_frames_have_independent_blocks_and_linked_ones_are_read() -> None:

@@ -18,6 +18,7 @@ from tidelog_protocol.plain_answers import (
     produce_body,
     produced,
     produced_fields,
+    with_throttle_time,
 )
 
 PRODUCE_VERSIONS = range(PRODUCE_FLEXIBLE_FROM, API[0].max_version + 1)
@@ -132,3 +133,16 @@ def test_large_records_go_out_as_they_are() -> None:
     partition = (fetched(0, 1, 1, 0, is_committed=False, size=len(data)), (data,), len(data))
     parts = fetch_body(12, 0, [("t", bytes(16), [partition])])
     assert any(part is data for part in parts)
+
+
+def test_a_throttle_time_is_put_into_an_encoded_body() -> None:
+    produce = produce_body(9, [("t", bytes(16), [produced(0, 5, -1, 0)])])
+    partition = fetched(0, 5, 5, 0, is_committed=False, size=1000)
+    records: list[Any] = [memoryview(bytes(1000))]
+    fetch = fetch_body(12, 7, [("t", bytes(16), [(partition, records, 1000)])])
+    for key, version, body in ((0, 9, produce), (1, 12, fetch)):
+        codec = API[key].response_codec(version)
+        expected = codec.decode(b"".join(body))
+        expected.throttle_time_ms = 77
+        throttled = with_throttle_time(body, 77, is_fetch=key == 1)
+        assert codec.decode(b"".join(throttled)) == expected

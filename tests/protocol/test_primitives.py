@@ -86,8 +86,10 @@ def test_signed_that_are_too_long(text: str) -> None:
 
 def test_tagged_fields_are_stepped_over() -> None:
     fields = bytes.fromhex("05 02 aabb 8101 00")
-    assert skip_tagged_fields(fields + b"rest", 0, 2) == len(fields)
-    assert skip_tagged_fields(b"rest", 0, 0) == 0
+    assert skip_tagged_fields(fields + b"rest", 0, 2, 3) == (len(fields), 1)
+    assert skip_tagged_fields(b"rest", 0, 0, 0) == (0, 0)
+    with pytest.raises(ProtocolError, match="too many tagged fields"):
+        skip_tagged_fields(fields, 0, 2, 1)
     with pytest.raises(ProtocolError):
         skip_tagged_fields(bytes.fromhex("05 03 aabb"), 0, 1)
 

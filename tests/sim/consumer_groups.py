@@ -1,4 +1,6 @@
-"""A group of KIP-848 and little else: three brokers that come and go, and members that do.
+"""One group and little else: three brokers that come and go, and members that do.
+
+`GroupsWorld` has a group of KIP-848; `streams_groups.py` has one of Kafka Streams.
 
 Chance brings in seconds what takes a random run of everything much longer.
 """
@@ -78,8 +80,13 @@ class GroupsWorld(ClusterWorld):
 
 def run_consumer_groups(seed: int) -> dict[str, int]:
     """Run a seed; what was seen."""
+    return run_groups(GroupsWorld, seed)
+
+
+def run_groups(kind: type[GroupsWorld], seed: int) -> dict[str, int]:
+    """Run a seed of a kind of group; what was seen."""
     loop = SimLoop(seed)
-    world = GroupsWorld(loop, seed)
+    world = kind(loop, seed)
     try:
         loop.run_until_complete(world.run())
     finally:

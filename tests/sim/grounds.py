@@ -10,6 +10,7 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.careless import run_careless
+from sim.changing_voters import run_changing_voters
 from sim.cluster.faults import ClusterFault
 from sim.cluster.header_rot import has_header_rot
 from sim.cluster.remote_rot import has_remote_rot
@@ -36,15 +37,20 @@ from sim.mutants import (
     groups,
     healing,
     remote,
+    shares,
     storage,
     strangers,
+    streams,
     transactions,
+    voters,
     work,
 )
 from sim.mutants import tier as tier_mutants
 from sim.rotten_state import run_rotten_state
 from sim.run import run_seed
 from sim.scrubs import run_scrubs
+from sim.share_groups import run_share_groups
+from sim.streams_groups import run_streams_groups
 from sim.test_file_mutants import PLAYS as FILE_PLAYS
 from sim.test_remote_lineage import live as live_branches
 from sim.test_remote_tier import live
@@ -165,6 +171,9 @@ GROUNDS = (
     Ground("three replicas and a store", remote.MUTANTS, _play(_tier)),
     Ground("dead branches", tier_mutants.BRANCHES, _play(_branches)),
     Ground("consumer groups", groups.MUTANTS, _play(run_consumer_groups)),
+    Ground("share groups", shares.MUTANTS, _play(run_share_groups)),
+    Ground("streams groups", streams.MUTANTS, _play(run_streams_groups)),
+    Ground("changing voters", voters.MUTANTS, _play(run_changing_voters)),
     Ground("cuts", storage.CUTS, _play(run_cuts)),
     Ground("folder lives", folders.LIVES, _play(run_folder_lives)),
     Ground("header rot", healing.HEADERS, _random(BROKERS), has_header_rot),

@@ -29,6 +29,7 @@ from histories.calls import (
 from histories.judge import anomalies
 from sim.history import require
 from sim.observed_beats import beat_of, classic_beat_of
+from sim.observed_streams import StreamsBeats
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -40,6 +41,7 @@ from tidelog_protocol.messages.groups import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
+from tidelog_protocol.messages.streams_groups import StreamsGroupHeartbeatRequest
 from tidelog_protocol.messages.txns import EndTxnRequest, TxnOffsetCommitRequest
 from tidelog_protocol.records import (
     LOG_APPEND_TIME,
@@ -103,6 +105,7 @@ class Observer:
         OffsetCommitRequest,
         OffsetFetchRequest,
         ProduceRequest,
+        StreamsGroupHeartbeatRequest,
         TxnOffsetCommitRequest,
         *MEMBER_CALLS,
     )
@@ -113,7 +116,7 @@ class Observer:
         self.distrusted: set[str] = set()  # brokers that may read wrong offsets from their disks
         self.steady: dict[str, float] = {}  # groups, and since when
         self.together: dict[str, float] = {}  # topics, and since when
-        self.sessions: dict[str, float] = {}  # seconds, of groups of KIP-848
+        self.sessions: dict[str, float] = {}  # seconds, of groups with member epochs
         self.term_of: Callable[[str, str], Any] | None = None  # of a group, if this host has it
         self.quiet_since = math.inf
         self.clocks_are_steady = True
@@ -183,6 +186,7 @@ class _Translation:
             self._note_losses_allowed(topic)
         self._ids = {name: ids[0] for name, ids in by_name.items() if len(ids) == 1}
         self._known = {topic.topic_id for topic in topics}
+        self._streams = StreamsBeats(self._place_of_name)
         translate: dict[type, Callable[[Asked], None]] = {
             ConsumerGroupHeartbeatRequest: lambda asked: self.history.beats.append(beat_of(asked)),
             EndTxnRequest: self._end,
@@ -193,6 +197,7 @@ class _Translation:
             OffsetCommitRequest: self._commit,
             OffsetFetchRequest: self._committed,
             ProduceRequest: self._produce,
+            StreamsGroupHeartbeatRequest: self._streams_beat,
             TxnOffsetCommitRequest: self._commit,
             **dict.fromkeys(MEMBER_CALLS, self._member_call),
         }
@@ -418,6 +423,9 @@ class _Translation:
                         epoch=getattr(message, "generation_id_or_member_epoch", -1),
                     )
                 )
+
+    def _streams_beat(self, asked: Asked) -> None:
+        self.history.beats.append(self._streams.beat_of(asked))
 
     def _classic_beat(self, asked: Asked) -> None:
         """A classic member's call, if its group is one of KIP-848 for a while."""

@@ -11,11 +11,9 @@ import random
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 from sim.history import require
 from sim.stage import Stage
-from tidelog import assembly
 from tidelog.coordinators.share.values import (
     Initialization,
     Reading,
@@ -78,8 +76,7 @@ class Truth:
 
 def run_share_states(seed: int) -> tuple[int, int]:
     """One seed's run; the number of acknowledged writes and of fenced leaders."""
-    with patch.object(assembly, "SHARE_GROUPS_OFFERED", new=True):
-        result, _ = simulate(f"share-states-{seed}", lambda loop: _Play(loop, seed).run())
+    result, _ = simulate(f"share-states-{seed}", lambda loop: _Play(loop, seed).run())
     return result
 
 

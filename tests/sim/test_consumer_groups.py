@@ -28,7 +28,7 @@ def test_everything_is_done_within_some_seeds() -> None:
         "members of KIP-848 that come back",
         "members that sleep",
     }
-    for seed in (1, 6, 40, *range(41, 60)):  # the first ones are enough, until schedules shift
+    for seed in (6, 308, *range(309, 330)):  # the first ones are enough, until schedules shift
         missing -= run_consumer_groups(seed).keys()
         if not missing:
             return

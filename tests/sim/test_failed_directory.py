@@ -8,5 +8,5 @@ from sim.failed_directory import run_failed_directory
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_everything_is_served_and_in_sync_again(seed: int) -> None:
+def test_the_rest_goes_on_and_all_of_it_comes_back(seed: int) -> None:
     run_failed_directory(seed)

@@ -13,7 +13,7 @@ from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.simulation.loop import simulate
 from tidelog_protocol.messages.admin import DeleteTopicsRequest
 
-FOLDER = "remote-log-metadata"
+FILES = "/_rlmm_"
 
 
 async def live(loop: Any, seed: str) -> int:
@@ -38,7 +38,7 @@ async def live(loop: Any, seed: str) -> int:
         for broker in "ABC":  # one after the other has only what it is told
             await stage.stop(broker)
             disk = stage.machines[broker].disk
-            files = [path for path in disk.names if f"/{FOLDER}/" in path]
+            files = [path for path in disk.names if FILES in path]
             assert files
             for path in files:
                 del disk.names[path]

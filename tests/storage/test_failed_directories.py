@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.test_manager import A0, A1, B0, Broker
+from storage.test_manager import A0, A1, B0, SMALL, Broker
 from support.logs import NOW, offsets
+from tidelog_storage.manager import LogManager
 
 if TYPE_CHECKING:
     from tidelog.simulation.disk import SimDisk
@@ -107,3 +109,91 @@ def test_an_empty_log_that_a_power_failure_takes_is_not_missed(disk: SimDisk) ->
     disk.change("remove_tree", "data/b-c-0")
     broker.crash()
     assert broker.logs.missing() == {B0}
+
+
+def test_a_directory_that_cannot_be_read_at_the_start_is_offline(disk: SimDisk) -> None:
+    broker = Broker(disk, ("one", "two"))
+    broker.create(A0, 9)
+    broker.create(A1, 9)
+    broker.logs.shutdown(NOW)
+    disk.trouble.unreadable = "two"
+    broker.start()
+    logs = broker.logs
+    assert [one.failure is None for one in logs.directories] == [True, False]
+    assert any("two is offline until the next start" in sentence for sentence in broker.heard)
+    assert logs.get(A0).log_end_offset == 18
+    assert logs.get(A1) is None
+    assert logs.has_unread_directory
+    assert logs.clean_broker_epoch == -1
+    assert not logs.has_new_directory
+    assert broker.create(B0).folder == "one/b-c-0"
+    logs.prepare_checkpoints()()
+    with pytest.raises(OSError, match="unreadable"):
+        logs.shutdown(NOW)
+    disk.trouble.calm()
+    broker.start()
+    assert broker.logs.get(A1).log_end_offset == 18
+    assert [key for key, _ in broker.logs.items()] == [A0, B0, A1]
+
+
+@pytest.mark.parametrize("metadata_dir", ["two", "three"])
+def test_the_last_directory_and_that_of_the_metadata_must_be_readable(
+    disk: SimDisk, metadata_dir: str
+) -> None:
+    dirs = ("one", "two") if metadata_dir == "two" else ("two",)
+    Broker(disk, dirs).logs.shutdown(NOW)
+    disk.trouble.unreadable = "two"
+    logs = LogManager(disk.files(), dirs, SMALL)
+    logs.add_metadata_dir(metadata_dir)
+    with pytest.raises(OSError, match="unreadable"):
+        logs.open(now_ms=NOW, cluster_id="c", node_id=1, new_directory_id=lambda: b"m" * 16)
+    assert not disk.locks
+
+
+def test_a_move_is_not_completed_while_the_current_log_may_be_unread(disk: SimDisk) -> None:
+    broker = Broker(disk, ("one", "two"))
+    broker.create(A0, 9)
+    broker.logs.create_future(A0, "two", "f" * 32, SMALL)
+    broker.logs.shutdown(NOW)
+    disk.trouble.unreadable = "one"
+    broker.start()
+    assert broker.logs.get(A0) is None
+    assert broker.logs.unadopted == {A0}
+    disk.trouble.calm()
+    broker.logs.abandon()
+    broker.start()
+    assert broker.logs.get(A0).log_end_offset == 18
+    assert broker.logs.is_moving(A0)
+
+
+def test_a_directory_that_fails_while_its_logs_are_recovered_is_offline(disk: SimDisk) -> None:
+    broker = Broker(disk, ("one", "two"))
+    broker.create(A0, 9)
+    broker.create(A1, 9)
+    broker.logs.prepare_checkpoints()()
+    disk.kill()
+    disk.trouble._bad = disk.names["two/a-1/00000000000000000000.log"]
+    broker.start()
+    logs = broker.logs
+    assert [one.failure is None for one in logs.directories] == [True, False]
+    assert not logs.has_unread_directory, "what it has is known"
+    assert [key for key, _ in logs.items()] == [A0]
+    with pytest.raises(OSError, match="failed read"):
+        logs.get(A1)
+    disk.trouble.calm()
+    logs.abandon()
+    broker.start()
+    assert broker.logs.get(A1).log_end_offset == 18
+
+
+def test_a_start_without_descriptors_takes_no_directory_offline(disk: SimDisk) -> None:
+    Broker(disk, ("one", "two")).logs.shutdown(NOW)
+    logs = LogManager(disk.files(), ("one", "two"), SMALL)
+
+    def take(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    logs.directories[1].take = take  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="Too many open files"):
+        logs.open(now_ms=NOW, cluster_id="c", node_id=1)
+    assert not disk.locks

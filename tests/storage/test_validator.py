@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -395,6 +397,42 @@ NAMES = {
     Codec.LZ4: "lz4",
     Codec.ZSTD: "zstd",
 }
+
+
+class TestHeaderBudget:
+    """A record of 60 million headers, to a compacted topic, ended a broker of 4 GiB."""
+
+    @staticmethod
+    def batch(headers: int, records: int = 1) -> bytes:
+        each = (("", None),) * headers
+        return build_batch(
+            [Record(number, NOW, b"k", b"v", each) for number in range(records)], codec=Codec.GZIP
+        )
+
+    def test_headers_of_a_record(self) -> None:
+        validate(self.batch(validator.RECORD_HEADERS_MAX), config(**COMPACT))
+        batch = self.batch(validator.RECORD_HEADERS_MAX + 1)
+        error = refused(batch, config(**COMPACT))
+        assert error.code == ErrorCode.INVALID_RECORD
+        assert "record with 10001 headers, at most 10000 are allowed" in error.message
+        assert validate(batch).header.records_count == 1, "the broker does not look inside"
+
+    def test_they_are_refused_before_one_is_read(self) -> None:
+        batch = self.batch(100_000)
+        tracemalloc.start()
+        try:
+            refused(batch, config(**COMPACT))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 1_000_000, "the two bytes of each, and copies of them"
+
+    def test_headers_of_a_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(validator, "BATCH_HEADERS_MAX", 100)
+        validate(self.batch(20, 5), config(**COMPACT))
+        error = refused(self.batch(20, 6), config(**COMPACT))
+        assert error.code == ErrorCode.INVALID_RECORD
+        assert "more than 100 record headers" in error.message
 
 
 class TestRecompression:

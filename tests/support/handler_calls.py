@@ -20,6 +20,7 @@ class RecordingPeer:
         self.software = ("unknown", "unknown")
         self.responses: list[Any] = []
         self.closed = False
+        self.throttles: list[float] = []
         self.callbacks: list[Callable[[], None]] = []
 
     def close(self) -> None:
@@ -29,6 +30,10 @@ class RecordingPeer:
     def at_close(self, callback: Callable[[], None]) -> None:
         """Keep what to call when the test closes the connection."""
         self.callbacks.append(callback)
+
+    def throttle(self, seconds: float) -> None:
+        """Keep how long the connection is not read."""
+        self.throttles.append(seconds)
 
     def complete(self, context: RequestContext, response: Any) -> None:
         """Keep the response."""

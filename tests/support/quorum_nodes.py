@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.api.describe_quorum import DescribeQuorumApi
 from tidelog.api.quorum import QuorumApi, view_of
+from tidelog.api.raft_voters import RaftVotersApi
+from tidelog.api.versions import VersionsApi
+from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.cluster.metadata.log import MetadataLog
+from tidelog.cluster.metadata.quorum_state import Election, write_quorum_state
 from tidelog.cluster.metadata.settings import MetadataLogSettings
+from tidelog.cluster.metadata.snapshots import write_snapshot
+from tidelog.cluster.metadata.voters import Voter, Voters
+from tidelog.cluster.quorum.channels import Addresses, ControllerChannels
 from tidelog.cluster.quorum.driver import Quorum
+from tidelog.cluster.quorum.voter_changes import VoterChanges
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.network.peers import PeerChannel
@@ -25,11 +33,11 @@ from tidelog.simulation.loop import LANE, SimLoop
 from tidelog.simulation.machine import SimClock, SimExecutor, SimRng
 from tidelog.simulation.network import SimNetwork
 from tidelog_protocol.messages import metadata_records as tables
+from tidelog_storage.folders import make_durable_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
-    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.cluster.quorum.core import Timeouts
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -61,6 +69,26 @@ class QuorumNode:
         self.options: dict[str, Any] = {}
         self.timeouts: Timeouts | None = None
         self.cluster_id = CLUSTER_ID
+        self.more_endpoints: tuple[tuple[str, str, int], ...] = ()
+        self.directory_id = node_id.to_bytes(16, "big")
+
+    @property
+    def own(self) -> Voter | None:
+        """This node as a voter that the log may name."""
+        if not self.world.is_named:
+            return None
+        listener = ("CONTROLLER", self.host, PORT)
+        return Voter(self.node_id, self.directory_id, (listener, *self.more_endpoints))
+
+    def format(self, voters: Voters) -> None:
+        """Begin a log that names these voters; none: a node that joins."""
+        folder = "data/__cluster_metadata-0"
+        files = self.disk.files()
+        make_durable_folder(files, "data")
+        make_durable_folder(files, folder)
+        if voters:
+            write_snapshot(files, folder, ClusterImage(cluster_id="", voters=voters), 0)
+        write_quorum_state(files, folder, Election(), None)
 
     def draw_disk_delay(self) -> float:
         return self._delays.uniform(0.0005, 0.005)
@@ -78,7 +106,8 @@ class QuorumNode:
         rng = SimRng(f"{self.world.seed}:{self.node_id}:{self.life}")
         self.metadata = MetadataLog(
             MetadataLogSettings(
-                voters=self.world.voters,
+                voters=() if self.world.is_named else self.world.voters,
+                own=self.own,
                 files=self.disk.files(),
                 executor=SimExecutor(self),  # type: ignore[arg-type]
                 clock=self.clock,
@@ -92,17 +121,21 @@ class QuorumNode:
         self.metadata.subscribe(lambda delta, new: self.seen.append((delta.old, new)))
         self.metadata.subscribe_leadership(lambda *what: self.leadership.append(what))
         self.metadata.open()
-        channels = {
-            voter: PeerChannel(
-                door,
-                self.clock,
-                (f"node{voter}", PORT),
-                client_id=f"quorum-{self.node_id}",
-                rng=rng,
+
+        def new_channel(host: str, port: int) -> PeerChannel:
+            return PeerChannel(
+                door, self.clock, (host, port), client_id=f"quorum-{self.node_id}", rng=rng
             )
+
+        channels: Mapping[int, PeerChannel] = {
+            voter: new_channel(f"node{voter}", PORT)
             for voter in self.world.voters
             if voter != self.node_id
         }
+        if self.world.is_named:
+            servers = [(f"node{voter}", PORT) for voter in self.world.voters]
+            addresses = Addresses(self.metadata, "CONTROLLER", servers)
+            channels = ControllerChannels(addresses, new_channel)
         self.quorum = Quorum(
             self.metadata,
             channels,
@@ -111,6 +144,9 @@ class QuorumNode:
             rng=rng,
             timeouts=self.timeouts,
         )
+        if self.world.is_named:
+            self.quorum.learn = addresses.learn
+        self.changes = VoterChanges(self.quorum, "CONTROLLER", new_channel)
         connections = Connections(
             frame_bytes_max=1 << 24, idle_ms_max=600_000, connections_max=1000
         )
@@ -118,8 +154,18 @@ class QuorumNode:
         self.quorum.start()
         handlers = {
             **QuorumApi(self.quorum).handlers(),
-            **DescribeQuorumApi(lambda: view_of(self.quorum), []).handlers(),
+            **DescribeQuorumApi(lambda: view_of(self.quorum), list).handlers(),
         }
+        if self.world.is_named:
+            voters_api = RaftVotersApi(self.quorum, self.changes, list)
+            handlers |= {**voters_api.handlers(), **voters_api.of_voters()}
+            handlers |= VersionsApi(
+                served=handlers,
+                cluster_id=self.cluster_id,
+                node_id=self.node_id,
+                image=lambda: self.metadata.image,
+                names_voters=True,
+            ).handlers()
         self.dispatcher = Dispatcher(handlers)
         connections.open(self.dispatcher)
 
@@ -178,12 +224,23 @@ class QuorumWorld:
     """All nodes of a run."""
 
     def __init__(
-        self, loop: SimLoop, seed: int | str = 0, voters: int = 3, observers: int = 0
+        self,
+        loop: SimLoop,
+        seed: int | str = 0,
+        voters: int = 3,
+        observers: int = 0,
+        *,
+        is_named: bool = False,
     ) -> None:
-        self.loop, self.seed = loop, seed
+        """`is_named`: the log names the voters, first those of static quorums."""
+        self.loop, self.seed, self.is_named = loop, seed, is_named
         self.network = SimNetwork(loop, seed)
         self.voters = tuple(range(1, voters + 1))
         self.nodes = {n: QuorumNode(self, n) for n in range(1, voters + observers + 1)}
+        if is_named:
+            first = tuple(self.nodes[n].own for n in self.voters)
+            for node in self.nodes.values():
+                node.format(first if node.node_id in self.voters else ())  # type: ignore[arg-type]
 
     async def start(self) -> None:
         for node in self.nodes.values():
@@ -227,10 +284,12 @@ def simulate(
     seed: int | str = 0,
     voters: int = 3,
     observers: int = 0,
+    *,
+    is_named: bool = False,
 ) -> str:
     """Run a story in a world of its own; the trace."""
     loop = SimLoop(seed)
-    world = QuorumWorld(loop, seed, voters, observers)
+    world = QuorumWorld(loop, seed, voters, observers, is_named=is_named)
     try:
         loop.run_until_complete(story(world))
         trace = loop.trace

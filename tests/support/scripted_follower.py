@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
+    from tidelog.quotas.replication import ReplicationQuota
     from tidelog.replication.fetch_state import State
     from tidelog.replication.partition import Partition
 
@@ -60,6 +61,7 @@ class Follower:
         self.leader = ScriptedLeader()
         self.channel = LeaderChannel(self.leader.handlers)
         self.advanced: list[str] = []
+        self.quota: ReplicationQuota | None = None
         channel: Any = self.channel
         self.fetcher = ReplicaFetcher(
             "test",
@@ -70,6 +72,7 @@ class Follower:
                 rng=CountingRng(),
                 broker_epoch=lambda: 33,
                 on_advanced=lambda keys: self.advanced.extend(key.topic for key in keys),
+                quota=lambda: self.quota,
             ),
         )
 

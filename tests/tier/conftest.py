@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from support.remote_places import DirectoryPlace
+from support.remote_places import DirectoryPlace, place_of
+
+
+@pytest.fixture(
+    params=[
+        "directory",
+        pytest.param("moto", marks=pytest.mark.nightly),  # as the real S3 server; stores need both
+        pytest.param("versitygw", marks=pytest.mark.xdist_group("s3")),
+    ]
+)
+def place(request, tmp_path):
+    with place_of(request, tmp_path) as place:
+        yield place
 
 
 @pytest.fixture

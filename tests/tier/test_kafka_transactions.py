@@ -24,16 +24,19 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.compat
 
-PLACES = [  # with brokers of their own, so they may run side by side
-    pytest.param(name, marks=pytest.mark.xdist_group(f"transactions on {name}"))
-    for name in ("directory", "moto", "versitygw")
-]
+PLACES = {"directory": [], "moto": [pytest.mark.nightly], "versitygw": []}
 CLIENTS = ["java", "librdkafka"]
 JAVA = pytest.mark.parametrize("world", ["java"], indirect=True)  # both would do the same
 FENCED = r"(?i)fenced|epoch|newer"
 
 
-@pytest.fixture(scope="module", params=PLACES)
+@pytest.fixture(
+    scope="module",
+    params=[  # with brokers of their own, so they may run side by side
+        pytest.param(name, marks=[pytest.mark.xdist_group(f"transactions on {name}"), *marks])
+        for name, marks in PLACES.items()
+    ],
+)
 def brokers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Threaded]:
@@ -48,7 +51,7 @@ def brokers(
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientPool]:
     pool = ClientPool(tmp_path_factory.mktemp("clients"))
     yield pool
-    pool.close()
+    pool.end_test(failed=True)
 
 
 @pytest.fixture(params=CLIENTS)

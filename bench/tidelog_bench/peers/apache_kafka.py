@@ -43,6 +43,8 @@ _SETTINGS: Mapping[str, str] = {
     "num.partitions": str(PARTITIONS),
     "offsets.topic.num.partitions": "8",
     "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.replication.factor": "1",
 }

@@ -10,6 +10,7 @@ offsets_remote.py   look-ups by time in the remote tier
 Groups and transactions:
 groups.py           FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 consumer_groups.py  ConsumerGroupHeartbeat, which is refused (KIP-848)
+streams_groups.py   StreamsGroupHeartbeat, StreamsGroupDescribe (KIP-1071)
 share_groups.py     ShareGroupHeartbeat, ShareGroupDescribe (KIP-932), which are not listed yet
 share_group_offsets.py  Describe-, Alter- and DeleteShareGroupOffsets, likewise
 group_offsets.py    OffsetCommit, OffsetFetch, OffsetDelete
@@ -23,8 +24,9 @@ versions.py         ApiVersions
 metadata.py         Metadata, DescribeCluster, DescribeTopicPartitions
 topics.py           CreateTopics, DeleteTopics, CreatePartitions
 configs.py          DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
-client_quotas.py     DescribeClientQuotas, AlterClientQuotas
-config_resources.py  ListConfigResources
+client_quotas.py    DescribeClientQuotas, AlterClientQuotas
+config_resources.py  ListConfigResources; user_credentials.py  DescribeUserScramCredentials
+telemetry.py        GetTelemetrySubscriptions, PushTelemetry (KIP-714)
 log_dirs.py         DescribeLogDirs, AlterReplicaLogDirs
 elections.py        ElectLeaders, UnregisterBroker, reassignments of partitions
 
@@ -33,4 +35,5 @@ brokers.py          requests to the active controller
 share_state.py      Initialize-, Read-, Write-, DeleteShareGroupState, ReadShareGroupStateSummary
 decided.py          answers with the decision of the active controller, or its refusal
 quorum.py           requests of the metadata quorum; describe_quorum.py  DescribeQuorum
+raft_voters.py      AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter (KIP-853)
 """

@@ -1,8 +1,8 @@
 """ListConfigResources (API 74): the resources that have, or may have, settings.
 
 Behaviour: all topics, the brokers that are not fenced, once as brokers and once with their loggers,
-and the groups that have settings of their own, in Kafka's order. There are no client metrics. An
-unknown type is refused with UNSUPPORTED_VERSION.
+the subscriptions of clients' metrics, and the groups that have settings of their own, in Kafka's
+order. An unknown type is refused with UNSUPPORTED_VERSION.
 
 Version notes. 0 (KIP-714) lists client metrics only; 1 (KIP-1142) lists the types that are asked
 for, all if none is named.
@@ -71,7 +71,7 @@ class ConfigResourcesApi:
         brokers = [str(broker.node_id) for broker in image.alive_brokers()]
         return {
             RESOURCE_GROUP: image.group_configs,
-            RESOURCE_CLIENT_METRICS: (),
+            RESOURCE_CLIENT_METRICS: image.client_metrics,
             RESOURCE_BROKER_LOGGER: brokers,
             RESOURCE_BROKER: brokers,
             RESOURCE_TOPIC: image.topics,

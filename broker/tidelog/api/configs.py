@@ -1,14 +1,14 @@
 """DescribeConfigs (API 32), AlterConfigs (33) and IncrementalAlterConfigs (44).
 
-Behaviour. Resources: topics, groups, this broker by its id, and "" for the settings that all
-brokers share. Groups have settings whether they exist or not.
+Behaviour. Resources: topics, groups, subscriptions of clients' metrics (KIP-714), this broker by
+its id, and "" for the settings that all brokers share. Groups have settings whether they exist or
+not.
 A change takes effect at once, for existing topics too: the image changes, and the replica manager
 updates the logs. Values, sources, synonyms and error texts are Kafka's (`metadata/describe.py`,
 `controller/configs.py`). A resource is altered as a whole or not at all; one failure does not stop
 the others. If nothing can be written, every resource gets KAFKA_STORAGE_ERROR.
 
-Left out: loggers (answered as by a Kafka broker without loggers), client metrics (INVALID_REQUEST),
-AlterConfigs policies.
+Left out: loggers (answered as by a Kafka broker without loggers), AlterConfigs policies.
 
 Version notes. DescribeConfigs 1 (KIP-226): synonyms; 3 (KIP-569): types and, when asked,
 documentation. AlterConfigs replaces all settings of a resource; IncrementalAlterConfigs (KIP-339)
@@ -125,6 +125,7 @@ class ConfigsApi:
     def _describe(self, resource_type: int, name: str, keys: Collection[str]) -> list[ConfigEntry]:
         from tidelog.cluster.metadata.describe import (
             describe_broker_defaults,
+            describe_client_metrics,
             describe_group,
             describe_topic,
         )
@@ -144,7 +145,7 @@ class ConfigsApi:
         if resource_type == RESOURCE_GROUP:
             return describe_group(self._config, image, name, keys)
         if resource_type == RESOURCE_CLIENT_METRICS:
-            raise _invalid("Unsupported resource type: CLIENT_METRICS")
+            return describe_client_metrics(image, name, keys)
         return self._describe_broker(resource_type, name, keys)
 
     def _describe_broker(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.api.group_admin import ALL_OPERATIONS
+from tidelog.api.group_admin import Missing, add_operations, find_group
 from tidelog.cluster.metadata.features import GROUP_FEATURE
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.requests import Heartbeat, RefusedError
@@ -141,35 +141,26 @@ class ConsumerGroupsApi:
             )
         groups = [self._described(group_id) for group_id in request.group_ids]
         if request.include_authorized_operations:
-            for group in groups:
-                if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = ALL_OPERATIONS
+            add_operations(groups)
         return ConsumerGroupDescribeResponse(groups=groups)
 
     def _described(self, group_id: str) -> _DescribedGroup:
-        if not group_id:
-            return _DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-        group = self._admin.find(group_id)
-        if isinstance(group, ConsumerGroup):
+        group = find_group(self._admin, group_id, ConsumerGroup)
+        if isinstance(group, Missing):
             return _DescribedGroup(
-                group_id=group_id,
-                group_state=group.state.value,
-                group_epoch=group.epoch,
-                assignment_epoch=group.assignment_epoch,
-                assignor_name=group.assignor,
-                members=[
-                    self._described_member(member, group.targets.get(member_id, {}))
-                    for member_id, member in sorted(group.members.items())
-                ],
+                group_id=group_id, error_code=group.code, error_message=group.message
             )
-        if not isinstance(group, ErrorCode):
-            code, message = ErrorCode.GROUP_ID_NOT_FOUND, "is not a consumer group"
-        else:
-            code, message = group, "not found"
-        described = _DescribedGroup(group_id=group_id, error_code=code)
-        if code is ErrorCode.GROUP_ID_NOT_FOUND:
-            described.error_message = f"Group {group_id} {message}."
-        return described
+        return _DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.assignor,
+            members=[
+                self._described_member(member, group.targets.get(member_id, {}))
+                for member_id, member in sorted(group.members.items())
+            ],
+        )
 
     def _described_member(self, member: ConsumerMember, target: Partitions) -> _DescribedMember:
         said = member.subscription

@@ -5,7 +5,7 @@ Behaviour. Only the active controller answers; another node answers NOT_LEADER_O
 partition but that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION.
 
 Version notes. 1 (KIP-836): when each last fetched, and was last caught up. 2 (KIP-853): error
-messages, directory ids, which static voters do not need, and the endpoints of the voters.
+messages, directory ids, which static voters do not have, and the endpoints of the voters.
 """
 
 # ruff: noqa: PLC0415 - the tables of the quorum are imported by the first request of a lone broker
@@ -41,6 +41,7 @@ class Replica(NamedTuple):
     log_end_offset: int
     last_fetch_ms: int
     last_caught_up_ms: int
+    directory_id: bytes = bytes(16)
 
 
 class Voter(NamedTuple):
@@ -66,8 +67,10 @@ class QuorumView(NamedTuple):
 class DescribeQuorumApi:
     """Answers from a view taken for each request."""
 
-    def __init__(self, look: Callable[[], QuorumView], endpoints: Sequence[Voter]) -> None:
-        """`endpoints` are those of all voters, this node among them."""
+    def __init__(
+        self, look: Callable[[], QuorumView], endpoints: Callable[[], Sequence[Voter]]
+    ) -> None:
+        """`endpoints` returns those of all voters, this node among them."""
         self._look = look
         self._endpoints = endpoints
 
@@ -102,7 +105,7 @@ class DescribeQuorumApi:
         partition.current_voters = [_state(replica) for replica in view.voters]
         partition.observers = [_state(replica) for replica in view.observers]
         answer = _of_the_log(partition)
-        answer.nodes = [_node(voter) for voter in self._endpoints]
+        answer.nodes = [_node(voter) for voter in self._endpoints()]
         return answer
 
 
@@ -145,6 +148,7 @@ def _state(
 
     return DescribeQuorumResponse.ReplicaState(
         replica_id=replica.node_id,
+        replica_directory_id=replica.directory_id,
         log_end_offset=replica.log_end_offset,
         last_fetch_timestamp=replica.last_fetch_ms,
         last_caught_up_timestamp=replica.last_caught_up_ms,

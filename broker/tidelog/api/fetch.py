@@ -16,7 +16,7 @@ sent to an in-sync follower in their rack (KIP-392).
 
 `fetch_remote.py` reads, and waits for, records in the remote tier.
 
-Left out: quotas of clients.
+A consumer above its quota gets an empty response with the time for which it is throttled.
 
 Version notes. 4: isolation level. 5: log start offset. 6: KAFKA_STORAGE_ERROR (before:
 NOT_LEADER_OR_FOLLOWER). 7 (KIP-227): sessions. 9 (KIP-320): current leader epoch. 10: zstd (before:
@@ -28,6 +28,7 @@ NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH. 17, 18: fields of the Raft log, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.api.fetch_delayed import (
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from tidelog.api.fetch_remote import RemoteFetches
     from tidelog.config.broker import BrokerConfig
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
+    from tidelog.quotas.client_quotas import FetchQuota
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Rng
     from tidelog_protocol.messages.data import FetchRequest
@@ -94,12 +96,17 @@ class FetchApi:
             lambda: int.from_bytes(rng.bytes(4), "big"),
         )
         self._counts = replica_manager.counts
+        self._quota: FetchQuota | None = None
         self._max_bytes = config.fetch_max_bytes
         self._rack_aware = config.replica_selector_class == RACK_AWARE_SELECTOR
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """Return the handlers by API key."""
         return {ApiKey.FETCH: self.fetch}
+
+    def limit_by(self, quota: FetchQuota | None) -> None:
+        """Limit what consumers fetch from now on; None lifts it."""
+        self._quota = quota
 
     def fetch(
         self, context: RequestContext, request: FetchRequest
@@ -108,6 +115,8 @@ class FetchApi:
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             return self._refuse(context.api_version, request)
         fetch = FetchWork(context.api_version, request, self._max_bytes, context.peer.listener)
+        if self._quota is not None and fetch.replica_id < 0:
+            _limit(fetch, self._quota, context.client_id)
         if self._rack_aware and fetch.replica_id < 0:
             fetch.rack = request.rack_id
         if fetch.epoch in (FINAL_EPOCH, INITIAL_EPOCH):
@@ -203,6 +212,13 @@ class FetchApi:
         if fetch.version < 10:
             self._hide_zstd(fetch, results)
         session = fetch.session
+        if fetch.throttle_ms is not None and (
+            session is None or session.epoch == next_epoch(fetch.epoch)
+        ):
+            time_ms = fetch.throttle_ms(sum(result.size for result in results))
+            if time_ms > 0:  # the client asks again, and the session is as it was
+                session_id = 0 if session is None else session.session_id
+                return FetchResponse(throttle_time_ms=time_ms, session_id=session_id)
         if session is None:
             session_id = self._open_session(fetch, results) if fetch.epoch == INITIAL_EPOCH else 0
             return self._response(fetch, requests, results, session_id)
@@ -370,6 +386,13 @@ class FetchApi:
             ):
                 results[index] = refused = ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
                 refused.aborted = ()  # an empty list, not null, if Kafka does not read the log
+
+
+def _limit(fetch: FetchWork, quota: FetchQuota, client_id: str | None) -> None:
+    """Let a consumer fetch no more at once than its quota allows."""
+    fetch.max_bytes = quota.bytes_max(client_id, fetch.max_bytes)
+    fetch.min_bytes = min(fetch.min_bytes, fetch.max_bytes)
+    fetch.throttle_ms = partial(quota.throttle_ms, client_id)
 
 
 def _plain_topics(

@@ -38,10 +38,20 @@ class FetchWork(FetchParams):
     """One request: what to read, and how to answer.
 
     `session` is set for incremental fetches; `epoch` is INITIAL_EPOCH for full ones that ask for a
-    session.
+    session. `throttle_ms` counts the bytes of the response, while there are quotas of clients; the
+    time that it returns is the throttle time of an empty response.
     """
 
-    __slots__ = ("epoch", "listener", "max_bytes", "min_bytes", "requests", "session", "version")
+    __slots__ = (
+        "epoch",
+        "listener",
+        "max_bytes",
+        "min_bytes",
+        "requests",
+        "session",
+        "throttle_ms",
+        "version",
+    )
 
     def __init__(
         self, version: int, request: FetchRequest, max_bytes: int, listener: str = ""
@@ -65,6 +75,7 @@ class FetchWork(FetchParams):
         self.min_bytes = min(request.min_bytes, max_bytes)
         self.epoch = request.session_epoch
         self.session: FetchSession | None = None
+        self.throttle_ms: Callable[[int], int] | None = None
         self.requests: list[FetchedPartition] = []
 
 

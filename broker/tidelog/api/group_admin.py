@@ -14,7 +14,7 @@ error message.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tidelog.awaiting import all_of
 from tidelog.coordinators.groups.group import Group
@@ -40,11 +40,41 @@ if TYPE_CHECKING:
         ListGroupsRequest,
     )
 
-__all__ = ["ALL_OPERATIONS", "GroupAdminApi"]
+__all__ = ["GroupAdminApi", "Missing", "add_operations", "find_group"]
 
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: a bit for each AclOperation.
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 _OPERATIONS_OMITTED = -(1 << 31)
+
+AGroup = TypeVar("AGroup", bound="AnyGroup")
+
+
+class Missing(NamedTuple):
+    """Why a group cannot be described."""
+
+    code: ErrorCode
+    message: str | None = None
+
+
+def find_group(admin: GroupAdmin, group_id: str, kind: type[AGroup]) -> AGroup | Missing:
+    """Return a group of one type, or why there is none, in Kafka's words."""
+    group = admin.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
+    if isinstance(group, kind):
+        return group
+    if not isinstance(group, ErrorCode):
+        text = f"Group {group_id} is not a {kind.type} group."
+        return Missing(ErrorCode.GROUP_ID_NOT_FOUND, text)
+    if group is ErrorCode.GROUP_ID_NOT_FOUND:
+        return Missing(group, f"Group {group_id} not found.")
+    return Missing(group)
+
+
+def add_operations(groups: Iterable[Any]) -> None:
+    """Name all operations in the descriptions of groups that have no error."""
+    for group in groups:
+        if group.error_code == ErrorCode.NONE:
+            group.authorized_operations = ALL_OPERATIONS
+
 
 _DescribedGroup = DescribeGroupsResponse.DescribedGroup
 _DescribedMember = _DescribedGroup.DescribedGroupMember
@@ -120,7 +150,7 @@ class GroupAdminApi:
             groups=[
                 _listed(group)
                 for group in groups
-                if (not states or group.state.value.lower() in states)
+                if (not states or _filter_name(group) in states)
                 and (not types or group.type in types)
             ]
         )
@@ -143,6 +173,13 @@ def _described_member(member: Member, protocol_name: str | None) -> _DescribedMe
         member_metadata=b"" if protocol_name is None else member.metadata(protocol_name),
         member_assignment=member.assignment,
     )
+
+
+def _filter_name(group: AnyGroup) -> str:
+    """Return the state by which a filter finds a group: Kafka spells one otherwise than it lists
+    it."""
+    name = group.state.value
+    return "not_ready" if name == "NotReady" else name.lower()
 
 
 def _listed(group: AnyGroup) -> ListGroupsResponse.ListedGroup:

@@ -2,12 +2,10 @@
 
 Behaviour. FindCoordinator creates `__consumer_offsets` or `__transaction_state` if it is missing
 and answers once it exists (Kafka answers COORDINATOR_NOT_AVAILABLE and creates it meanwhile: the
-client's retry costs more than the creation). Keys of share partitions are refused with
-INVALID_REQUEST unless share groups are offered, as Kafka refuses the key of a coordinator that it
-does not run: clients fail at once. The
-coordinator parks joins and syncs until their group decides. If the connection of a parked join
-closes, its member stays until its session ends, as in Kafka. There is no authorizer, so the
-authorized operations of DescribeGroups are all of them.
+client's retry costs more than the creation); so with `__share_group_state`, whose coordinators are
+found by keys of share partitions. The coordinator parks joins and syncs until their group decides.
+If the connection of a parked join closes, its member stays until its session ends, as in Kafka.
+There is no authorizer, so the authorized operations of DescribeGroups are all of them.
 
 Version notes. FindCoordinator 4 (KIP-699): several keys; 6 (KIP-932): share keys. JoinGroup 1: a
 rebalance timeout separate from the session timeout; 4 (KIP-394): MEMBER_ID_REQUIRED; 5 (KIP-345):
@@ -60,9 +58,13 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupsApi"]
 
-_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}
-"""The topic in which the coordinators of a key type keep their state."""
 _SHARE_KEY_TYPE = 2
+_TOPICS = {
+    0: GROUP_METADATA_TOPIC,
+    1: TRANSACTION_STATE_TOPIC,
+    _SHARE_KEY_TYPE: SHARE_GROUP_STATE_TOPIC,
+}
+"""The topic in which the coordinators of a key type keep their state."""
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -86,13 +88,8 @@ class GroupsApi:
         coordinator: GroupCoordinator,
         image: Callable[[], ClusterImage],
         topics: Topics,
-        *,
-        has_share_groups: bool = False,
     ) -> None:
         """`image` returns the current image; `topics` creates internal topics (the controller)."""
-        self._topic_of = dict(_TOPICS)
-        if has_share_groups:
-            self._topic_of[_SHARE_KEY_TYPE] = SHARE_GROUP_STATE_TOPIC
         self._coordinator = coordinator
         self._image = image
         self._topics = topics
@@ -113,7 +110,7 @@ class GroupsApi:
         self, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
         """Answer a FindCoordinator request, at once if the topic exists."""
-        topic = self._topic_of.get(request.key_type)
+        topic = _TOPICS.get(request.key_type)
         if topic == SHARE_GROUP_STATE_TOPIC and not any(
             _is_of_share(key, context) for key in request.coordinator_keys
         ):
@@ -148,7 +145,7 @@ class GroupsApi:
         )
 
     def _coordinator_of(self, key: str, key_type: int, context: RequestContext) -> _Coordinator:
-        name = self._topic_of.get(key_type)
+        name = _TOPICS.get(key_type)
         if name == SHARE_GROUP_STATE_TOPIC and not _is_of_share(key, context):
             name = None
         if name is None:

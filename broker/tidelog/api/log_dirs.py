@@ -7,8 +7,6 @@ partition here are left out.
 
 A move is answered once it has begun; `replication/log_dir_moves.py` has its rules and errors.
 
-Left out: cordoned directories.
-
 Version notes. 2: both flexible. 3: top-level error code. 4 (KIP-827): size and free bytes of the
 volume, -1 if the file system does not report them. 5 (KIP-1066): cordoned.
 """
@@ -134,6 +132,7 @@ class LogDirsApi:
             ],
             total_bytes=total,
             usable_bytes=usable,
+            is_cordoned=directory in self._logs.cordoned,
         )
 
 

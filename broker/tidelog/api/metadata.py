@@ -276,7 +276,7 @@ def _hide_leaders(reachable: set[int], topics: Iterable[_Topic], version: int) -
 
 
 def _offline(image: ClusterImage, partition: PartitionImage) -> list[int]:
-    return [node_id for node_id in partition.replicas if not image.is_alive(node_id)]
+    return [node_id for node_id in partition.replicas if not image.has_online(partition, node_id)]
 
 
 def _refusal(

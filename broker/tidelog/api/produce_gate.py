@@ -61,7 +61,6 @@ class ProduceGate:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._is_verifying = transactions.config.transaction_partition_verification_enable
 
     def guards(
         self, batches: Iterable[tuple[Partition, memoryview]], version: int
@@ -72,7 +71,8 @@ class ProduceGate:
         StorageError INVALID_PRODUCER_ID_MAPPING if a request has several producers.
         """
         guards: dict[TopicPartition, Guard] = {}
-        if version < _IMPLICIT_VERSION and not self._is_verifying:
+        is_verifying = self._transactions.config.transaction_partition_verification_enable
+        if version < _IMPLICIT_VERSION and not is_verifying:
             return guards
         producer: tuple[int, int] | None = None
         for partition, records in batches:

@@ -8,8 +8,9 @@ leader at that time. A fetch records the progress of its replica. It waits, up t
 until there are records past its offset or a newer high watermark. A follower below the log's start
 is sent to the newest snapshot, and so is one at the start with another history.
 
-Version notes. Fetch 17: directory ids, which static voters do not need (KIP-853); 18: the
-follower's high watermark (KIP-1166). Vote 2: pre-votes (KIP-996).
+Version notes. Fetch 17, Vote 1 and BeginQuorumEpoch 1: directory ids, which static voters do not
+need, and addresses of the leader (KIP-853). Fetch 18: the follower's high watermark (KIP-1166).
+Vote 2: pre-votes (KIP-996).
 """
 
 from __future__ import annotations
@@ -71,6 +72,17 @@ class QuorumApi:
             ApiKey.FETCH_SNAPSHOT: self.fetch_snapshot,
         }
 
+    def _is_own(self, directory_id: bytes) -> bool:
+        """Return whether a request for a voter with this directory is for this node (KIP-853)."""
+        own = self._quorum.metadata.own
+        return own is None or directory_id in (own.directory_id, e.NO_DIRECTORY)
+
+    @property
+    def _listener(self) -> str:
+        """The listener of the controllers; none in a static quorum, whose addresses are known."""
+        own = self._quorum.metadata.own
+        return own.endpoints[0][0] if own is not None and own.endpoints else ""
+
     def _is_other_cluster(self, cluster_id: str | None) -> bool:
         return cluster_id is not None and cluster_id != self._quorum.cluster_id
 
@@ -95,8 +107,12 @@ class QuorumApi:
         if request.voter_id not in (-1, self._quorum.node_id):
             return self._vote_response(e.Reply(ErrorCode.INVALID_VOTER_KEY))
         asked = request.topics[0].partitions[0]
+        if not self._is_own(asked.voter_directory_id):
+            return self._vote_response(e.Reply(ErrorCode.INVALID_VOTER_KEY))
         end = e.LogEnd(asked.last_offset_epoch, asked.last_offset)
-        event = e.VoteAsked(asked.replica_id, asked.replica_epoch, end, asked.pre_vote)
+        event = e.VoteAsked(
+            asked.replica_id, asked.replica_epoch, end, asked.pre_vote, asked.replica_directory_id
+        )
         reply = self._step(context, event)
         return None if reply is None else self._vote_response(reply)
 
@@ -115,7 +131,11 @@ class QuorumApi:
             return BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
         asked = request.topics[0].partitions[0]
         reply: e.Reply | None = e.Reply(ErrorCode.INVALID_VOTER_KEY)
-        if request.voter_id in (-1, self._quorum.node_id):
+        is_own = self._is_own(asked.voter_directory_id)
+        if request.voter_id in (-1, self._quorum.node_id) and is_own:
+            for endpoint in request.leader_endpoints:
+                if endpoint.name == self._listener:
+                    self._quorum.learn(asked.leader_id, endpoint.host, endpoint.port)
             reply = self._step(context, e.EpochBegun(asked.leader_id, asked.leader_epoch))
         if reply is None:
             return None
@@ -199,8 +219,9 @@ class QuorumApi:
                 epoch=known.leader_epoch, end_offset=known.offset
             )
             return self._fetch_response(asked, diverging_epoch=diverging)
-        if replica_id >= 0:
-            quorum.step(e.ReplicaFetched(replica_id, offset))
+        directory_id = asked.replica_directory_id
+        if replica_id >= 0 and quorum.counts(replica_id, directory_id):
+            quorum.step(e.ReplicaFetched(replica_id, offset, directory_id))
         return self.look(asked)
 
     def _is_forgotten(self, offset: int, last_epoch: int) -> bool:
@@ -315,7 +336,17 @@ class QuorumApi:
         topic = FetchResponse.FetchableTopicResponse(
             topic=METADATA_PARTITION.topic, topic_id=METADATA_TOPIC_ID, partitions=[partition]
         )
-        return FetchResponse(responses=[topic])
+        return FetchResponse(responses=[topic], node_endpoints=self._leader_endpoint())
+
+    def _leader_endpoint(self) -> list[FetchResponse.NodeEndpoint]:
+        """Return the address of the leader for a node whose log may not name it (KIP-853)."""
+        metadata = self._quorum.metadata
+        voter = metadata.voter(metadata.leader_id)
+        address = None if voter is None else voter.address(self._listener)
+        if address is None:
+            return []
+        host, port = address
+        return [FetchResponse.NodeEndpoint(node_id=metadata.leader_id, host=host, port=port)]
 
     # ---- waiting ------------------------------------------------------------------------------
 
@@ -382,15 +413,21 @@ def view_of(quorum: Quorum) -> QuorumView:
 
     def replica(node_id: int) -> Replica:
         progress = core.progress.get(node_id)
+        voter = metadata.voter(node_id)
         if node_id == quorum.node_id:
-            return Replica(node_id, metadata.log.log_end_offset, now_ms, now_ms)
+            own = metadata.own
+            directory_id = e.NO_DIRECTORY if own is None else own.directory_id
+            return Replica(node_id, metadata.log.log_end_offset, now_ms, now_ms, directory_id)
+        directory_id = e.NO_DIRECTORY if voter is None else voter.directory_id
         if progress is None or progress.end_offset < 0:
-            return Replica(node_id, -1, -1, -1)
+            return Replica(node_id, -1, -1, -1, directory_id)
         caught_up_ms = -1
         if progress.caught_up_at > float("-inf"):
             caught_up_ms = now_ms - round((now - progress.caught_up_at) * 1000)
         fetched_ms = now_ms - round((now - progress.fetched_at) * 1000)
-        return Replica(node_id, progress.end_offset, fetched_ms, caught_up_ms)
+        if metadata.own is not None:
+            directory_id = progress.directory_id
+        return Replica(node_id, progress.end_offset, fetched_ms, caught_up_ms, directory_id)
 
     return QuorumView(
         leader_id=metadata.leader_id,

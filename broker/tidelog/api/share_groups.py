@@ -1,9 +1,9 @@
 """Share groups (KIP-932): ShareGroupHeartbeat, ShareGroupDescribe.
 
-Behaviour. The protocol is not offered yet: no broker lists these APIs. While the cluster's
-`share.version` is 0 they are refused with UNSUPPORTED_VERSION. A heartbeat is answered once
-its records are committed. A member gets partitions once the share coordinator has their state, with
-a later heartbeat. There is no authorizer: the authorized operations are all of them.
+Behaviour. While the cluster's `share.version` is 0 both are refused with UNSUPPORTED_VERSION. A
+heartbeat is answered once its records are committed. A member gets partitions once the share
+coordinator has their state, with a later heartbeat. There is no authorizer: the authorized
+operations are all of them.
 
 Version notes. Version 1 is the first; version 0 was of Kafka 4.0's early access.
 """
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.api.group_admin import ALL_OPERATIONS
+from tidelog.api.group_admin import Missing, add_operations, find_group
 from tidelog.cluster.metadata.features import SHARE_FEATURE
 from tidelog.coordinators.groups.consumer.requests import RefusedError
 from tidelog.coordinators.groups.share.assignor import NAME
+from tidelog.coordinators.groups.share.group import ShareGroup
 from tidelog.coordinators.groups.share.requests import ShareHeartbeat
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -119,25 +120,16 @@ class ShareGroupsApi:
         """Answer a ShareGroupDescribe request."""
         groups = [self._described(group_id) for group_id in request.group_ids]
         if request.include_authorized_operations:
-            for group in groups:
-                if group.error_code == ErrorCode.NONE:
-                    group.authorized_operations = ALL_OPERATIONS
+            add_operations(groups)
         return ShareGroupDescribeResponse(groups=groups)
 
     def _described(self, group_id: str) -> _DescribedGroup:
-        group = self._admin.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
         if not self._is_on:
-            group = ErrorCode.UNSUPPORTED_VERSION
-        if isinstance(group, ErrorCode):
-            described = _DescribedGroup(group_id=group_id, error_code=group)
-            if group is ErrorCode.GROUP_ID_NOT_FOUND:
-                described.error_message = f"Group {group_id} not found."
-            return described
-        if group.type != "share":
+            return _DescribedGroup(group_id=group_id, error_code=ErrorCode.UNSUPPORTED_VERSION)
+        group = find_group(self._admin, group_id, ShareGroup)
+        if isinstance(group, Missing):
             return _DescribedGroup(
-                group_id=group_id,
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=f"Group {group_id} is not a share group.",
+                group_id=group_id, error_code=group.code, error_message=group.message
             )
         return _DescribedGroup(
             group_id=group_id,

@@ -6,7 +6,10 @@ it and its leader. Each topic has its own error, which does not stop the others.
 `controller/topics.py` and `controller/deletion.py`. If nothing can be written, every topic gets
 KAFKA_STORAGE_ERROR.
 
-Left out: quotas on mutations, policies; `timeout_ms` (nothing here waits for other brokers).
+A client above its quota of mutations (KIP-599) gets THROTTLING_QUOTA_EXCEEDED for the topics that
+are too much; older versions, which do not know the code, are done and throttled.
+
+Left out: policies; `timeout_ms` (nothing here waits for other brokers).
 
 Version notes. CreateTopics 4 (KIP-464): -1 for the broker's defaults, which earlier versions accept
 too. 5 (KIP-525): the response has partitions, replicas and settings. 7 (KIP-516): topic id.
@@ -19,12 +22,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.network.observer import is_of_broker
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from tidelog.cluster.controller.controller import Controller
+    from tidelog.cluster.controller.decisions import Charge
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.admin import (
         CreatePartitionsRequest,
@@ -52,15 +57,21 @@ class TopicsApi:
             ApiKey.CREATE_PARTITIONS: self.create_partitions,
         }
 
+    def _charge(self, context: RequestContext, strict_from: int) -> Charge | None:
+        """Return what charges the client for its partitions; brokers are free."""
+        if context.client_id is None or is_of_broker(context):
+            return None
+        return self._controller.charges(context.client_id, context.api_version >= strict_from)
+
     async def create_topics(
         self, context: RequestContext, request: CreateTopicsRequest
     ) -> CreateTopicsResponse:
         """Answer a CreateTopics request."""
         from tidelog_protocol.messages.admin import CreateTopicsResponse
 
-        del context
+        charge = self._charge(context, strict_from=6)
         try:
-            return await self._controller.create_topics(request)
+            return await self._controller.create_topics(request, charge)
         except StorageError as error:
             return CreateTopicsResponse(
                 topics=[
@@ -80,8 +91,9 @@ class TopicsApi:
         """Answer a DeleteTopics request."""
         from tidelog_protocol.messages.admin import DeleteTopicsResponse
 
+        charge = self._charge(context, strict_from=5)
         try:
-            return await self._controller.delete_topics(request, context.api_version)
+            return await self._controller.delete_topics(request, context.api_version, charge)
         except StorageError as error:
             asked: list[tuple[str | None, bytes]] = [
                 (name, ZERO_UUID) for name in request.topic_names
@@ -105,9 +117,9 @@ class TopicsApi:
         """Answer a CreatePartitions request."""
         from tidelog_protocol.messages.admin import CreatePartitionsResponse
 
-        del context
+        charge = self._charge(context, strict_from=3)
         try:
-            return await self._controller.create_partitions(request)
+            return await self._controller.create_partitions(request, charge)
         except StorageError as error:
             return CreatePartitionsResponse(
                 results=[

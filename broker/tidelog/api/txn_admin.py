@@ -93,6 +93,7 @@ class TxnAdminApi:
             )
             return ListTransactionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         states = {name for name in request.state_filters if name in names}
+        producer_ids = set(request.producer_id_filters)
         now_ms = self._clock.wall_ms()
         listed = []
         for shard in coordinator.led.active():
@@ -101,10 +102,7 @@ class TxnAdminApi:
                 if (
                     value.state is not TransactionState.DEAD
                     and (not request.state_filters or value.state.wire_name in states)
-                    and (
-                        not request.producer_id_filters
-                        or value.producer_id in request.producer_id_filters
-                    )
+                    and (not producer_ids or value.producer_id in producer_ids)
                     # A transaction that never ran started at -1, and so has a huge duration, as in
                     # Kafka.
                     and (
@@ -195,6 +193,6 @@ def _pattern(text: str | None) -> Callable[[str], bool]:
     """Return a test of whole transactional ids; ValueError for an invalid pattern."""
     if not text:
         return lambda name: True
-    from tidelog.coordinators.patterns import matcher  # noqa: PLC0415 - seldom asked
+    from tidelog.config.patterns import matcher  # noqa: PLC0415 - seldom asked
 
     return matcher(text)

@@ -3,8 +3,8 @@
 Behaviour
 - The response lists exactly the APIs with handlers here, in order of their keys; clients do not use
   others. Produce is listed from version 0, although versions below 3 are refused, because
-  librdkafka infers features from it (KAFKA-18659). Those of consumer groups are listed at any
-  `group.version`, as in Kafka.
+  librdkafka infers features from it (KAFKA-18659). Those of consumer, share and streams
+  groups are listed at any level of their features, as in Kafka.
 - A version above ours is answered in version 0 with UNSUPPORTED_VERSION and the entry of API 18
   alone, so that the client can ask again in a version both know (KIP-511). Dispatch passes None as
   the request.
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cluster.metadata.features import finalized_levels, supported_levels
+from tidelog.cluster.metadata.features import KRAFT_FEATURE, finalized_levels, supported_levels
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 
@@ -51,8 +51,11 @@ class VersionsApi:
         cluster_id: str,
         node_id: int,
         image: Callable[[], ClusterImage],
+        names_voters: bool = False,
     ) -> None:
-        """`image` returns this broker's view of the cluster."""
+        """`image` returns this broker's view of the cluster. `names_voters`: its metadata log names
+        the voters (KIP-853), so `kraft.version` is listed."""
+        self._names_voters = names_voters
         self._keys = sorted({int(key) for key in served} | {int(ApiKey.API_VERSIONS)})
         self._cluster_id = cluster_id
         self._node_id = node_id
@@ -82,6 +85,8 @@ class VersionsApi:
         response = ApiVersionsResponse(api_keys=_entries(self._keys))
         if context.api_version >= 3:
             _add_features(response, self._image(), context.api_version)
+            if self._names_voters:
+                _add_kraft_version(response, self._image())
         return response
 
     def _check(self, context: RequestContext, request: Any) -> ErrorCode:
@@ -130,6 +135,21 @@ def _add_features(response: ApiVersionsResponse, image: ClusterImage, version: i
         )
         for name, level in finalized_levels(image.features).items()
     ]
+
+
+def _add_kraft_version(response: ApiVersionsResponse, image: ClusterImage) -> None:
+    """Add the feature that a leader looks for before it adds this node to the voters."""
+    from tidelog_protocol.messages.cluster import ApiVersionsResponse
+
+    response.supported_features.append(
+        ApiVersionsResponse.SupportedFeatureKey(name=KRAFT_FEATURE, min_version=0, max_version=1)
+    )
+    if image.voters:
+        response.finalized_features.append(
+            ApiVersionsResponse.FinalizedFeatureKey(
+                name=KRAFT_FEATURE, min_version_level=1, max_version_level=1
+            )
+        )
 
 
 def _is_software(text: str) -> bool:

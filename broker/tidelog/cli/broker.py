@@ -182,7 +182,8 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     settings = given_settings(options)
     if options.controller_quorum is None:
         # Kafka's image runs a lone node without a list of voters.
-        if "controller.quorum.voters" not in settings and not options.kafka_env:
+        names = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
+        if not any(name in settings for name in names) and not options.kafka_env:
             raise ConfigError("--controller-quorum", "is missing")
         return settings
     if options.node_id is None:

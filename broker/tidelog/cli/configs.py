@@ -1,4 +1,5 @@
-"""`tidelog configs`: describe and change the settings of topics, groups and brokers."""
+"""`tidelog configs`: describe and change the settings of topics, groups, brokers and subscriptions
+of clients' metrics."""
 
 # ruff: noqa: PLC0415 - message tables are imported by the subcommand that needs them
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tidelog.embedded.cluster_client import ClusterClient
     from tidelog.embedded.simple_client import SimpleClient
 
-RESOURCE_TYPES = {"topic": 2, "broker": 4, "group": 32}
+RESOURCE_TYPES = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
 SET, UNSET = 0, 1
 SOURCES = {
     1: "topic",
@@ -25,7 +26,7 @@ SOURCES = {
     4: "broker",
     5: "default",
     6: "logger (dynamic)",
-    7: "metrics (dynamic)",
+    7: "client-metrics",
     8: "group",
 }
 
@@ -62,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _resource(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("type", choices=RESOURCE_TYPES, help="type of resource")
-    parser.add_argument("name", help="name of the topic or group, id of the broker")
+    parser.add_argument("name", help="name of the topic, group or subscription, id of the broker")
 
 
 def describe_configs(options: argparse.Namespace) -> None:
@@ -142,8 +143,14 @@ def _alter(options: argparse.Namespace, changes: list[tuple[str, int, str | None
 
 def _names(resource_type: str) -> Iterable[str]:
     """Return the settings of a type of resource that tidelog knows: Kafka's names."""
-    from tidelog.config.broker import BrokerConfig
+    from tidelog.config.broker import ALTERABLE_KEYS
+    from tidelog.config.client_metrics import CLIENT_METRICS_KEYS
     from tidelog.config.group_settings import GROUP_KEYS
     from tidelog_storage.config import TOPIC_KEYS
 
-    return {"topic": TOPIC_KEYS, "broker": BrokerConfig.KEYS, "group": GROUP_KEYS}[resource_type]
+    return {
+        "topic": TOPIC_KEYS,
+        "broker": ALTERABLE_KEYS,
+        "client-metrics": CLIENT_METRICS_KEYS,
+        "group": GROUP_KEYS,
+    }[resource_type]

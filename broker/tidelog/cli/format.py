@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from tidelog.cluster.formatting import FirstVoters
+    from tidelog.cluster.metadata.voters import Voters
     from tidelog.config.broker import BrokerConfig
 
 __all__ = ["main"]
@@ -57,6 +59,25 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="skip directories that are formatted already",
     )
+    quorum = parser.add_mutually_exclusive_group()
+    quorum.add_argument(
+        "-s",
+        "--standalone",
+        action="store_true",
+        help="begin a quorum whose voters can change, with this controller alone",
+    )
+    quorum.add_argument(
+        "-I",
+        "--initial-controllers",
+        metavar="ID@HOST:PORT:DIRECTORY,...",
+        help="begin a quorum whose voters can change, with these; the same for each of them",
+    )
+    quorum.add_argument(
+        "-N",
+        "--no-initial-controllers",
+        action="store_true",
+        help="for a node that joins a quorum whose voters can change",
+    )
     add_settings_options(parser)
     return parser
 
@@ -80,13 +101,63 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
     return BrokerConfig.from_properties({**DEVELOPER_PROFILE, **settings})
 
 
+def _first_voters(config: BrokerConfig, options: argparse.Namespace) -> FirstVoters | None:
+    """Return how the metadata log begins; None if the settings name the voters. ConfigError."""
+    from tidelog.cluster.formatting import FirstVoters
+    from tidelog.config.vocabulary import ConfigError
+
+    if options.no_initial_controllers:
+        return FirstVoters()
+    if not options.standalone and options.initial_controllers is None:
+        return None
+    if not config.controller_listeners():
+        names = ",".join(config.controller_listener_names)
+        raise ConfigError("listeners", f"has none of controller.listener.names ({names})")
+    if options.standalone:
+        return FirstVoters(is_standalone=True)
+    voters = parse_controllers(options.initial_controllers, config.controller_listener_names[0])
+    if config.node_id not in [voter.node_id for voter in voters]:
+        raise ConfigError("--initial-controllers", f"node {config.node_id} is not among them")
+    return FirstVoters(voters)
+
+
+def parse_controllers(text: str, listener: str) -> Voters:
+    """Parse voters as `kafka-storage` does (Kafka's DynamicVoters); ConfigError."""
+    from tidelog.cluster.metadata.voters import Voter
+    from tidelog.config.vocabulary import ConfigError
+    from tidelog_protocol.primitives import uuid_from_str
+
+    voters = {}
+    for entry in text.split(","):
+        node_id, _, rest = entry.strip().partition("@")
+        host, _, rest = rest.rpartition("]:") if rest.startswith("[") else rest.partition(":")
+        port, _, directory = rest.partition(":")
+        try:
+            voter = Voter(
+                int(node_id),
+                uuid_from_str(directory),
+                ((listener, host.strip("["), int(port)),),
+            )
+        except ValueError:
+            voter = None
+        if voter is None or not (host and voter.node_id >= 0 and 0 < int(port) < 65536):
+            raise ConfigError(
+                "--initial-controllers", f"{entry!r} is not of the form ID@HOST:PORT:DIRECTORY"
+            )
+        voters[voter.node_id] = voter
+    return tuple(voters[node_id] for node_id in sorted(voters))
+
+
 def _format(config: BrokerConfig, options: argparse.Namespace) -> int:
     from tidelog.cluster.formatting import format_directories, look, random_cluster_id
     from tidelog.runtime import system_runtime
     from tidelog_protocol.primitives import uuid_to_str
 
+    first = _first_voters(config, options)
     runtime = system_runtime()
     found = look([config], runtime.files)
+    if found.unread:
+        raise found.unread[0]
     given = options.cluster_id
     if given is not None and (not given or given != "".join(given.split())):
         return refuse(f"--cluster-id: {given!r} is not an id")
@@ -99,7 +170,7 @@ def _format(config: BrokerConfig, options: argparse.Namespace) -> int:
     cluster_id = found.cluster_id or given or random_cluster_id(runtime.rng.uuid)
     for path in found.formatted:
         say(f"{path} is formatted already, for node {config.node_id} of cluster {cluster_id}")
-    for path, directory_id in format_directories(found, runtime, cluster_id):
+    for path, directory_id in format_directories(found, runtime, cluster_id, first):
         kind = "metadata" if path == config.metadata_directory() else "data"
         say(
             f"formatted {kind} directory {path} for node {config.node_id} of cluster {cluster_id}"

@@ -21,7 +21,7 @@ from tidelog.cluster.metadata.image import (
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from tidelog.config.broker import BrokerConfig
     from tidelog_protocol.messages.admin import CreateTopicsRequest, CreateTopicsResponse
@@ -43,6 +43,7 @@ class AutoTopics:
         self._create_topics = create_topics
         self._config = config
         self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
+        self._requests: set[asyncio.Task[None]] = set()
         self._is_ending = False
 
     def start_auto_creation(self, name: str) -> bool:
@@ -68,6 +69,41 @@ class AutoTopics:
         if topic.name not in self._creating:
             self._start(topic.name, topic)
         return await asyncio.shield(self._creating[topic.name])
+
+    def create_all(
+        self,
+        topics: Sequence[CreateTopicsRequest.CreatableTopic],
+        on_done: Callable[[Mapping[str, str]], None],
+    ) -> None:
+        """Begin to create topics with these settings by one request. `on_done` is called once, with
+        the reason for each topic that could not be created."""
+        task = asyncio.get_running_loop().create_task(
+            self._create_all(topics, on_done), name=f"auto-create-{topics[0].name}"
+        )
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    async def _create_all(
+        self,
+        topics: Sequence[CreateTopicsRequest.CreatableTopic],
+        on_done: Callable[[Mapping[str, str]], None],
+    ) -> None:
+        from tidelog_protocol.messages.admin import CreateTopicsRequest
+
+        try:
+            response = await self._create_topics(CreateTopicsRequest(topics=[*topics]))
+        except Exception as error:  # noqa: BLE001 - no caller awaits this task
+            reasons = dict.fromkeys((each.name for each in topics), str(error) or repr(error))
+        else:
+            reasons = {
+                each.name: each.error_message or ErrorCode(each.error_code).name
+                for each in response.topics
+                if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+            }
+        level = logging.DEBUG if self._is_ending else logging.WARNING
+        for name, reason in reasons.items():
+            _log.log(level, "topic %s was not created: %s", name, reason)
+        on_done(reasons)
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """Create topics with the broker's defaults, internal ones with their own settings; wait for
@@ -153,5 +189,6 @@ class AutoTopics:
 
     async def close(self) -> None:
         """Wait for topics being created."""
-        if self._creating:
-            await asyncio.wait(self._creating.values())
+        creating = [*self._creating.values(), *self._requests]
+        if creating:
+            await asyncio.wait(creating)

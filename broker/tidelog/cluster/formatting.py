@@ -27,11 +27,13 @@ from tidelog_storage.folders import make_durable_folder, scan
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from tidelog.cluster.metadata.voters import Voter, Voters
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Runtime
     from tidelog_storage.seams import FileSystem
 
 __all__ = [
+    "FirstVoters",
     "Formatting",
     "format_directories",
     "format_new",
@@ -53,11 +55,27 @@ class Formatting(NamedTuple):
     """Directories that are not formatted, each with its node."""
     used: list[str]
     """Unformatted directories that contain logs."""
+    unread: list[OSError]
+    """Errors of directories that cannot be read, other than those of the metadata log."""
 
     @property
     def is_new(self) -> bool:
         """Return whether all directories are new."""
-        return not self.formatted and not self.used
+        return not self.formatted and not self.used and not self.unread
+
+
+class FirstVoters(NamedTuple):
+    """How the metadata log of a new node begins if it names the voters (KIP-853)."""
+
+    voters: Voters = ()
+    """Those of a new cluster, the same for each of them; empty for a node that joins a cluster."""
+    is_standalone: bool = False
+    """This node is the first and only voter of a new cluster."""
+
+    def directory_of(self, node_id: int, drawn: bytes) -> bytes:
+        """Return the directory id of a node's metadata log: the one given, or a new one."""
+        given = (each.directory_id for each in self.voters if each.node_id == node_id)
+        return next(given, drawn)
 
 
 def directories_of(config: BrokerConfig) -> list[str]:
@@ -67,8 +85,8 @@ def directories_of(config: BrokerConfig) -> list[str]:
 
 def look(configs: Iterable[BrokerConfig], files: FileSystem) -> Formatting:
     """Read the `meta.properties` of all directories. StartError if they contradict each other or
-    are invalid."""
-    found = Formatting(None, [], [], [])
+    are invalid; OSError if that of the metadata log cannot be read."""
+    found = Formatting(None, [], [], [], [])
     for config in configs:
         for path in directories_of(config):
             try:
@@ -80,6 +98,11 @@ def look(configs: Iterable[BrokerConfig], files: FileSystem) -> Formatting:
                     continue
             except CheckpointError as error:
                 raise StartError(str(error)) from error
+            except OSError as error:
+                if path == config.metadata_directory():
+                    raise
+                found.unread.append(error)
+                continue
             found = _with(found, config, path, owner)
     return found
 
@@ -146,9 +169,10 @@ def format_new(
 
 
 def format_directories(
-    found: Formatting, runtime: Runtime, cluster_id: str
+    found: Formatting, runtime: Runtime, cluster_id: str, first: FirstVoters | None = None
 ) -> list[tuple[str, bytes]]:
-    """Format the unformatted directories; return their paths and new ids.
+    """Format the unformatted directories; return their paths and new ids. `first` is None if the
+    settings name the voters.
 
     `meta.properties` is written last: a directory without it is not formatted. Other files are
     kept.
@@ -159,6 +183,9 @@ def format_directories(
         make_durable_folder(files, path)
         files.write_atomic(f"{path}/{BOOTSTRAP_CHECKPOINT}", bootstrap_checkpoint(now_ms))
         directory_id = runtime.rng.uuid()
+        if first is not None and path == config.metadata_directory():
+            directory_id = first.directory_of(config.node_id, directory_id)
+            begin_log(files, config, first, directory_id, now_ms)
         owner = MetaProperties(cluster_id, config.node_id, directory_id)
         write_meta_properties(files, path, owner)
         done.append((path, directory_id))
@@ -173,6 +200,49 @@ def bootstrap_checkpoint(now_ms: int) -> bytes:
 
     image = ClusterImage(cluster_id="", features=initial_levels())
     return encode_snapshot(image, now_ms)[1]
+
+
+def begin_log(
+    files: FileSystem, config: BrokerConfig, first: FirstVoters, directory_id: bytes, now_ms: int
+) -> None:
+    """Write the files of a metadata log that names the voters, as `kafka-storage format` does:
+    the voters of a new cluster are in a snapshot of nothing else."""
+    from tidelog.cluster.metadata.image import ClusterImage  # noqa: PLC0415 - few logs name voters
+    from tidelog.cluster.metadata.quorum_state import Election, write_quorum_state  # noqa: PLC0415
+    from tidelog.cluster.metadata.snapshots import write_snapshot  # noqa: PLC0415
+
+    folder = f"{config.metadata_directory()}/{METADATA_PARTITION}"
+    make_durable_folder(files, folder)
+    voters = first.voters
+    if first.is_standalone:
+        voters = (own_voter(config, directory_id),)
+    if voters:
+        write_snapshot(files, folder, ClusterImage(cluster_id="", voters=voters), now_ms)
+    write_quorum_state(files, folder, Election(), None)
+
+
+def own_voter(config: BrokerConfig, directory_id: bytes) -> Voter:
+    """Return a node as a voter that its metadata log may name (KIP-853)."""
+    import socket  # noqa: PLC0415 - asyncio has imported it; a name, not a connection
+
+    from tidelog.cluster.metadata.voters import Voter  # noqa: PLC0415 - few logs name voters
+
+    listeners = tuple(
+        (each.name, each.host or socket.gethostname(), each.port)
+        for each in config.advertised_controllers()
+    )
+    return Voter(config.node_id, directory_id, listeners)
+
+
+def begins_with_voters(files: FileSystem, folder: str) -> bool:
+    """Return whether a metadata log begins with a snapshot of voters. ProtocolError for a damaged
+    one."""
+    from tidelog.cluster.metadata.snapshots import SnapshotId, read_snapshot  # noqa: PLC0415
+
+    first = SnapshotId(0, 0)
+    if not files.exists(f"{folder}/{first.file_name}"):
+        return False
+    return bool(read_snapshot(files, folder, first, "").voters)
 
 
 def random_cluster_id(new_uuid: Callable[[], bytes]) -> str:

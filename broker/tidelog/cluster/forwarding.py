@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from tidelog.cluster.metadata.log import MetadataLog
-    from tidelog.config.broker import Voter
     from tidelog.network.dispatch import Handler
     from tidelog.seams import Clock
     from tidelog_protocol.messages.admin import CreateTopicsRequest, CreateTopicsResponse
@@ -49,6 +48,8 @@ FORWARDED = frozenset(
         ApiKey.UNREGISTER_BROKER,
         ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_QUORUM,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
     }
 )
 """What clients ask of any broker and only the active controller can answer."""
@@ -64,34 +65,42 @@ class ControllerDoor:
         self,
         metadata: MetadataLog,
         handlers: Mapping[ApiKey, Handler],
-        new_channel: Callable[[str, int], PeerChannel],
-        voters: list[Voter],
+        channels: Mapping[int, PeerChannel],
     ) -> None:
-        """`handlers` are those of this node's own controller listener."""
+        """`handlers` are those of this node's own controller listener, `channels` lead to those of
+        the other controllers."""
         self._metadata = metadata
         self._handlers = handlers
-        self._channels = {voter.node_id: new_channel(voter.host, voter.port) for voter in voters}
+        self._channels = channels
 
     async def ask(
-        self, message: Message, version: int | None = None, *, timeout_s: float | None = None
+        self,
+        message: Message,
+        version: int | None = None,
+        *,
+        timeout_s: float | None = None,
+        client_id: str | None = None,
     ) -> Any:
-        """Send once; PeerError if there is no active controller or it does not answer.
+        """Send once, in the name of a client if its id is given; PeerError if there is no active
+        controller or it does not answer.
 
         The response may say NOT_CONTROLLER, when the controller changed meanwhile.
         """
         metadata = self._metadata
         if metadata.is_leader:
-            return await self._ask_here(message, version)
+            return await self._ask_here(message, version, client_id)
         channel = self._channels.get(metadata.leader_id)
         if channel is None:
             raise PeerError("no active controller is known")
-        return await channel.ask(message, version, timeout_s=timeout_s)
+        name = {} if client_id is None else {"client_id": client_id}
+        return await channel.ask(message, version, timeout_s=timeout_s, **name)
 
-    async def _ask_here(self, message: Message, version: int | None) -> Any:
+    async def _ask_here(self, message: Message, version: int | None, client_id: str | None) -> Any:
         assert message.API_KEY is not None
         key = ApiKey(message.API_KEY)
         peer = _Here()
-        context = RequestContext(peer, key, API[key].max_version if version is None else version)
+        version = API[key].max_version if version is None else version
+        context = RequestContext(peer, key, version, client_id=client_id)
         result = self._handlers[key](context, message)
         if result.__class__ is CoroutineType:
             result = await result
@@ -127,6 +136,9 @@ class _Here:
     def at_close(self, callback: Callable[[], None]) -> None:
         """There is no connection behind the request."""
 
+    def throttle(self, seconds: float) -> None:
+        """There is no connection behind the request."""
+
     def complete(self, context: RequestContext, response: Any) -> None:
         self._done, self._response = True, response
         if self._waiting is not None and not self._waiting.done():
@@ -157,6 +169,8 @@ class Forwarding:
         self._timeout_s = request_timeout_ms / 1000
         self._wait_for_image = catch_up
         self._closed = False
+        self.names_clients: Callable[[], bool] = lambda: False
+        """Whether the controller must know which client asks: there are quotas of mutations."""
 
     def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
         """Return the same handlers, with those of `FORWARDED` forwarded to the active
@@ -169,7 +183,8 @@ class Forwarding:
     def _forwarded(self, handler: Handler) -> Handler:
         async def forward(context: RequestContext, request: Any) -> Any:
             try:
-                return await self.carry(request, context.api_version)
+                client_id = context.client_id if self.names_clients() else None
+                return await self.carry(request, context.api_version, client_id)
             except PeerError:
                 # No controller answered in time: the local handler answers NOT_CONTROLLER in the
                 # form of its API, which makes clients retry.
@@ -178,7 +193,9 @@ class Forwarding:
 
         return forward
 
-    async def carry(self, request: Message, version: int | None = None) -> Any:
+    async def carry(
+        self, request: Message, version: int | None = None, client_id: str | None = None
+    ) -> Any:
         """Retry until an active controller has answered; return when this broker's image has the
         result.
 
@@ -188,7 +205,10 @@ class Forwarding:
         while True:
             try:
                 response = await self._door.ask(
-                    request, version, timeout_s=max(deadline - self._clock.monotonic(), 0.001)
+                    request,
+                    version,
+                    timeout_s=max(deadline - self._clock.monotonic(), 0.001),
+                    client_id=client_id,
                 )
             except PeerError:
                 if self._closed or self._clock.monotonic() >= deadline:

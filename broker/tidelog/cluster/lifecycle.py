@@ -24,7 +24,12 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.metadata.features import supported_levels, unsupported
+from tidelog.cluster.metadata.features import (
+    CORDONED_SINCE,
+    METADATA_FEATURE,
+    supported_levels,
+    unsupported,
+)
 from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import (
@@ -113,6 +118,10 @@ class BrokerLifecycle:
         self._metadata = metadata
         self._clock = runtime.clock
         self._rng = runtime.rng
+        self._logs = logs
+        self._told_offline: set[bytes] = set()  # directories that a controller knows to be offline
+        self._told_cordoned: list[bytes] = []
+        self._timers: list[asyncio.TimerHandle] = []
         self._ended_epoch = logs.ended_broker_epoch
         self._heartbeat_s = config.broker_heartbeat_interval_ms / 1000
         self._registration = BrokerRegistrationRequest(
@@ -135,9 +144,10 @@ class BrokerLifecycle:
                 for name, (low, high) in supported_levels().items()
             ],
             rack=config.broker_rack,
-            log_dirs=[directory.directory_id for directory in logs.directories],
+            log_dirs=[one.directory_id for one in logs.directories if one.failure is None],
             previous_broker_epoch=logs.clean_broker_epoch,
         )
+        self._registered = frozenset(self._registration.log_dirs)
         self._changed = asyncio.Event()  # the image, or the wanted state, has changed
         self._awaited = asyncio.Event()  # a heartbeat is awaited
         self._may_go = asyncio.Event()
@@ -283,13 +293,57 @@ class BrokerLifecycle:
                 async with asyncio.timeout(interval_s):
                     await self._awaited.wait()
 
+    def directory_failed(self, log_dir: str, _error: OSError) -> None:
+        """Tell the controller of a failed log directory at once (KIP-858). If no controller answers
+        within `log.dir.failure.timeout.ms`, the broker ends: the cluster would wait for replicas
+        that are offline."""
+        if self._logs.directory_id(log_dir) not in self._registered:
+            return
+        self._awaited.set()
+        timeout_s = self._config.log_dir_failure_timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        self._timers.append(loop.call_later(timeout_s, self._end_untold, log_dir))
+
+    def _end_untold(self, log_dir: str) -> None:
+        if self._logs.directory_id(log_dir) not in self._told_offline:
+            key = "log.dir.failure.timeout.ms"
+            self._metadata.fail(
+                StorageError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"log directory {log_dir} failed, and no controller answered within {key}",
+                )
+            )
+
+    def _offline_directories(self) -> list[bytes]:
+        failed = [one.directory_id for one in self._logs.directories if one.failure is not None]
+        return [directory_id for directory_id in failed if directory_id in self._registered]
+
+    def reconfigured(self) -> None:
+        """Tell the controller at once if other directories are cordoned (KIP-1066)."""
+        if self._cordoned_directories() not in (None, self._told_cordoned):
+            self._awaited.set()
+
+    def _cordoned_directories(self) -> list[bytes] | None:
+        """Return the ids of the cordoned directories; None while they are not known, because
+        settings are read from the image, or not supported."""
+        image = self._metadata.image
+        if image.offset < self.broker_epoch:
+            return None
+        if image.features.get(METADATA_FEATURE, 0) < CORDONED_SINCE:
+            return None
+        cordoned = self._logs.cordoned
+        return [one.directory_id for one in self._logs.directories if one.path in cordoned]
+
     async def _heartbeat(self) -> bool | None:
         """Send a heartbeat; return whether this broker is fenced, None without an answer."""
+        offline, cordoned = self._offline_directories(), self._cordoned_directories()
         request = BrokerHeartbeatRequest(
             broker_id=self._config.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._metadata.image.offset,
             want_shut_down=self.state is State.SHUTTING_DOWN,
+            offline_log_dirs=offline,
+            cordoned_log_dirs=cordoned,
         )
         try:
             response = await self._ask(request)
@@ -302,6 +356,9 @@ class BrokerLifecycle:
         if response.error_code:
             _log.info("heartbeat: %s", ErrorCode(response.error_code).name)
             return None
+        self._told_offline.update(offline)
+        if cordoned is not None:
+            self._told_cordoned = cordoned
         if response.should_shut_down:
             self._may_go.set()
         return bool(response.is_fenced)
@@ -367,5 +424,7 @@ class BrokerLifecycle:
     def close(self) -> None:
         """Stop sending heartbeats."""
         self._stop_beating()
+        for timer in self._timers:
+            timer.cancel()
         if self.state is not State.GONE:
             self._become(State.GONE)

@@ -6,6 +6,7 @@ or a value out of range is refused in one line that names the key.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tidelog.config import group_keys
@@ -14,7 +15,7 @@ from tidelog.config.group_limits import check_group_keys
 from tidelog.config.tiered_keys import TieredKeys, is_place_of_store
 from tidelog.config.vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
 from tidelog_storage.config import BROKER_KEYS, LogConfig
-from tidelog_storage.config_key import collect_keys
+from tidelog_storage.config_key import collect_keys, refuse
 from tidelog_storage.config_rules import validate_broker
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 DEVELOPER_PROFILE: Mapping[str, str] = {
     "node.id": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -58,6 +60,7 @@ class BrokerConfig(
     config_keys.TopicKeys,
     config_keys.QuorumKeys,
     config_keys.FetchKeys,
+    config_keys.QuotaKeys,
     config_keys.LogKeys,
     config_keys.GroupKeys,
     group_keys.ConsumerGroupKeys,
@@ -78,6 +81,8 @@ class BrokerConfig(
     KEYS: Mapping[str, ConfigKey] = {}
     given: Mapping[str, str]
     log_defaults: LogConfig
+    log_names_voters = False
+    """Whether the metadata log names the voters; `with_voters_of_log` sets it."""
 
     def __init__(
         self, values: Mapping[str, object], given: Mapping[str, str], log_defaults: LogConfig
@@ -124,7 +129,10 @@ class BrokerConfig(
         value.
         """
         known = {name: text for name, text in overrides.items() if name in self.KEYS}
-        return BrokerConfig.from_properties({**self.given, **known}) if known else self
+        if not known:
+            return self
+        config = BrokerConfig.from_properties({**self.given, **known})
+        return config.with_voters_of_log() if self.log_names_voters else config
 
     def value(self, name: str) -> object:
         """Return the value of a key by its Kafka name."""
@@ -137,6 +145,10 @@ class BrokerConfig(
             self.remote_log_metadata_manager_impl_prefix,
         )
         for name in self.given:
+            if name in DYNAMIC_ONLY_KEYS:
+                raise ConfigError(
+                    name, f"{name} can only be set while the broker runs, as with kafka-configs"
+                )
             if name not in self.KEYS and not name.startswith(prefixes):
                 import difflib  # noqa: PLC0415 - errors are rare
 
@@ -155,7 +167,7 @@ class BrokerConfig(
     def shows(self, name: str) -> bool:
         """Return whether a key's value may be shown: an undeclared one may be a plug-in's
         secret."""
-        key = self.KEYS.get(name)
+        key = ALTERABLE_KEYS.get(name)
         if key is not None:
             return not key.sensitive
         prefix, text = self.remote_log_storage_manager_impl_prefix, self.given.get(name)
@@ -180,6 +192,17 @@ class BrokerConfig(
             )
         if not self.client_listeners():
             raise ConfigError("listeners", "There must be at least one broker listener.")
+        if not self.connections_per_ip() and not self.max_connections_per_ip:
+            raise ConfigError(
+                "max.connections.per.ip",
+                "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides"
+                " property is set.",
+            )
+        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ConfigError(
+                "queued.max.request.bytes",
+                "queued.max.request.bytes must be larger or equal to socket.request.max.bytes",
+            )
         self._check_advertised([endpoint.name for endpoint in self.client_listeners()])
         check_group_keys(self.value)
 
@@ -209,7 +232,9 @@ class BrokerConfig(
 
     def _check_quorum(self, voters: list[Voter]) -> None:
         is_controller = "controller" in self.process_roles
-        if is_controller != (self.node_id in {voter.node_id for voter in voters}):
+        if not self.is_dynamic() and is_controller != (
+            self.node_id in {voter.node_id for voter in voters}
+        ):
             raise ConfigError(
                 "controller.quorum.voters",
                 f"process.roles makes node.id {self.node_id} a controller, but it is not a voter"
@@ -225,8 +250,38 @@ class BrokerConfig(
             )
 
     def is_only_voter(self) -> bool:
-        """Return whether this node alone is the metadata quorum."""
-        return all(voter.node_id == self.node_id for voter in self.quorum_voters())
+        """Return whether this node alone is the metadata quorum, and stays so."""
+        return not self.is_dynamic() and all(
+            voter.node_id == self.node_id for voter in self.quorum_voters()
+        )
+
+    def is_dynamic(self) -> bool:
+        """Return whether the metadata log names the voters (KIP-853)."""
+        return self.log_names_voters
+
+    def with_voters_of_log(self) -> BrokerConfig:
+        """Return this configuration for directories whose metadata log names the voters;
+        ConfigError if it does not fit them."""
+        config = copy.copy(self)
+        config.__dict__["log_names_voters"] = True
+        if not config.bootstrap_servers():
+            raise ConfigError(
+                "controller.quorum.bootstrap.servers",
+                "is missing: the metadata log names the voters of the quorum (kraft.version 1)",
+            )
+        config._check_quorum([])
+        return config
+
+    def bootstrap_servers(self) -> list[tuple[str, int]]:
+        """Return host and port of each of controller.quorum.bootstrap.servers."""
+        key, found = "controller.quorum.bootstrap.servers", []
+        for entry in self.controller_quorum_bootstrap_servers:
+            host, colon, port = entry.rpartition(":")
+            is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+            if not (colon and host and is_port):
+                raise ConfigError(key, f"Invalid url in bootstrap.servers: {entry}")
+            found.append((host.strip("[]"), int(port)))
+        return found
 
     def is_alone(self) -> bool:
         """Return whether no other node can be in this node's cluster.
@@ -262,6 +317,16 @@ class BrokerConfig(
             if endpoint.name in self.controller_listener_names
         ]
 
+    def advertised_controllers(self) -> list[Endpoint]:
+        """Return the addresses of this controller that a log of voters names: its listeners, unless
+        advertised.listeners has them."""
+        advertised = [
+            endpoint
+            for endpoint in parse_endpoints("advertised.listeners", self.advertised_listeners or [])
+            if endpoint.name in self.controller_listener_names
+        ]
+        return advertised or self.controller_listeners()
+
     def client_listeners(self) -> list[Endpoint]:
         """Return the listeners of clients and brokers: those that are not the controller's."""
         return [
@@ -290,9 +355,37 @@ class BrokerConfig(
             return self.inter_broker_listener_name
         return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
 
+    def connections_per_ip(self) -> dict[str, int]:
+        """Return the limits of max.connections.per.ip.overrides by address."""
+        key, limits = "max.connections.per.ip.overrides", dict[str, int]()
+        for entry in filter(None, self.max_connections_per_ip_overrides.split(",")):
+            address, colon, count = (part.strip() for part in entry.rpartition(":"))
+            if not (colon and address and count.isascii() and count.isdigit()):
+                raise ConfigError(key, f"{entry!r} is not of the form ADDRESS:COUNT")
+            limits[address] = int(count)
+        return limits
+
     def log_directories(self) -> list[str]:
         """Return log.dirs, or log.dir."""
         return self.log_dirs if self.log_dirs is not None else self.log_dir
+
+    def cordoned_directories(self) -> list[str]:
+        """Return the log directories that cordoned.log.dirs names."""
+        named = self.cordoned_log_dirs
+        return [path for path in self.log_directories() if path in named or named == ["*"]]
+
+    def check_cordoned(self) -> None:
+        """ConfigError if cordoned.log.dirs names what is no log directory of this broker. Not for
+        settings of other brokers, whose directories only they know."""
+        key, named = "cordoned.log.dirs", self.cordoned_log_dirs
+        for entry in () if named == ["*"] else named:
+            if entry not in self.log_directories():
+                raise refuse(
+                    key,
+                    named,
+                    f"Invalid entry in {key}: {entry}. All cordoned log dirs must be entries of"
+                    " log.dirs or log.dir.",
+                )
 
     def metadata_directory(self) -> str:
         """Return the directory of `__cluster_metadata-0`."""
@@ -300,6 +393,9 @@ class BrokerConfig(
 
 
 BrokerConfig.KEYS = {**collect_keys(BrokerConfig), **BROKER_KEYS}
+DYNAMIC_ONLY_KEYS: Mapping[str, ConfigKey] = collect_keys(config_keys.DynamicOnlyKeys)
+ALTERABLE_KEYS: Mapping[str, ConfigKey] = {**BrokerConfig.KEYS, **DYNAMIC_ONLY_KEYS}
+"""All that a request may name; `update_mode` says what it may change."""
 
 # Topic defaults in units that only a restart can change (KIP-226: the ms keys are dynamic).
 _READ_ONLY_TOPIC_DEFAULTS = frozenset(
@@ -315,7 +411,7 @@ _READ_ONLY_TOPIC_DEFAULTS = frozenset(
 
 def update_mode(name: str) -> str:
     """Return how a declared key may change while the broker runs."""
-    key = BrokerConfig.KEYS[name]
+    key = ALTERABLE_KEYS[name]
     if isinstance(key, BrokerKey):
         return key.mode
     return READ_ONLY if name in _READ_ONLY_TOPIC_DEFAULTS else CLUSTER_WIDE

@@ -67,7 +67,8 @@ class ConsumerGroupKeys:
 
     group_coordinator_rebalance_protocols: list[str] = strings(
         ("classic", "consumer", "streams"),
-        "Protocols of groups: without `consumer` those of KIP-848 are off. Deprecated in Kafka.",
+        "Protocols of groups: without `consumer` those of KIP-848 are off, without `streams` those "
+        "of KIP-1071. Deprecated in Kafka.",
         choices=("consumer", "classic", "share", "streams"),
         unique=True,
         check=_check_protocols,
@@ -125,20 +126,16 @@ class ConsumerGroupKeys:
 
 
 class ShareGroupKeys:
-    """Share groups (KIP-932), which tidelog does not serve yet."""
+    """Share groups (KIP-932)."""
 
-    group_share_session_timeout_ms: int = integer(
-        45000, "Session timeout of members.", low=1, inert=True
-    )
+    group_share_session_timeout_ms: int = integer(45000, "Session timeout of members.", low=1)
     group_share_min_session_timeout_ms: int = integer(45000, "Its minimum.", low=1)
     group_share_max_session_timeout_ms: int = integer(60000, "Its maximum.", low=1)
-    group_share_heartbeat_interval_ms: int = integer(
-        5000, "Time between heartbeats.", low=1, inert=True
-    )
+    group_share_heartbeat_interval_ms: int = integer(5000, "Time between heartbeats.", low=1)
     group_share_min_heartbeat_interval_ms: int = integer(5000, "Its minimum.", low=1)
     group_share_max_heartbeat_interval_ms: int = integer(15000, "Its maximum.", low=1)
     group_share_record_lock_duration_ms: int = integer(
-        30000, "How long a member may hold a record.", low=1000, high=3600000, inert=True
+        30000, "How long a member may hold a record.", low=1000, high=3600000
     )
     group_share_min_record_lock_duration_ms: int = integer(
         15000, "Its minimum.", low=1000, high=30000
@@ -146,13 +143,11 @@ class ShareGroupKeys:
     group_share_max_record_lock_duration_ms: int = integer(
         60000, "Its maximum.", low=30000, high=3600000
     )
-    group_share_delivery_count_limit: int = integer(
-        5, "Deliveries of one record.", low=2, high=10, inert=True
-    )
+    group_share_delivery_count_limit: int = integer(5, "Deliveries of one record.", low=2, high=10)
     group_share_min_delivery_count_limit: int = integer(2, "Their minimum.", low=2, high=5)
     group_share_max_delivery_count_limit: int = integer(10, "Their maximum.", low=5, high=25)
     group_share_partition_max_record_locks: int = integer(
-        2000, "Records of a partition held at a time.", low=100, high=10000, inert=True
+        2000, "Records of a partition held at a time.", low=100, high=10000
     )
     group_share_min_partition_max_record_locks: int = integer(
         100, "Their minimum.", low=100, high=2000
@@ -161,19 +156,17 @@ class ShareGroupKeys:
         4000, "Their maximum.", low=2000, high=10000
     )
     group_share_assignment_interval_ms: int = integer(
-        1000, "Shortest time between two assignments.", low=0, mode=CLUSTER_WIDE, inert=True
+        1000, "Shortest time between two assignments.", low=0, mode=CLUSTER_WIDE
     )
     group_share_min_assignment_interval_ms: int = integer(0, "Its minimum.", low=0)
     group_share_max_assignment_interval_ms: int = integer(15000, "Its maximum.", low=0)
-    group_share_max_size: int = integer(
-        200, "Members of one share group.", low=1, high=1000, inert=True
-    )
+    group_share_max_size: int = integer(200, "Members of one share group.", low=1, high=1000)
     group_share_max_share_sessions: int = integer(
-        2000, "Share sessions of one broker, at least group.share.max.size.", low=1, inert=True
+        2000, "Share sessions of one broker, at least group.share.max.size.", low=1
     )
     group_share_assignors: list[str] = strings(
         ("simple",),
-        "The assignor.",
+        "The assignor; there is this one.",
         choices=("simple",),
         unique=True,
         check=_check_not_empty,
@@ -184,7 +177,6 @@ class ShareGroupKeys:
         "Time after which the state of share partitions is initialized again.",
         low=1,
         internal=True,
-        inert=True,
     )
     share_fetch_purgatory_purge_interval_requests: int = integer(
         1000, "Requests between two cleanups of the waiting share fetches.", inert=True
@@ -242,27 +234,22 @@ class ShareCoordinatorKeys:
 
 
 class StreamsGroupKeys:
-    """Streams groups (KIP-1071), which tidelog does not serve yet."""
+    """Streams groups (KIP-1071)."""
 
-    group_streams_session_timeout_ms: int = integer(
-        45000, "Session timeout of members.", low=1, inert=True
-    )
+    group_streams_session_timeout_ms: int = integer(45000, "Session timeout of members.", low=1)
     group_streams_min_session_timeout_ms: int = integer(45000, "Its minimum.", low=1)
     group_streams_max_session_timeout_ms: int = integer(60000, "Its maximum.", low=1)
-    group_streams_heartbeat_interval_ms: int = integer(
-        5000, "Time between heartbeats.", low=1, inert=True
-    )
+    group_streams_heartbeat_interval_ms: int = integer(5000, "Time between heartbeats.", low=1)
     group_streams_min_heartbeat_interval_ms: int = integer(5000, "Its minimum.", low=1)
     group_streams_max_heartbeat_interval_ms: int = integer(15000, "Its maximum.", low=1)
-    group_streams_num_standby_replicas: int = integer(
-        0, "Standby replicas of each task.", low=0, inert=True
-    )
+    group_streams_max_size: int = integer(2147483647, "Members of one streams group.", low=1)
+    group_streams_num_standby_replicas: int = integer(0, "Standby replicas of each task.", low=0)
     group_streams_max_standby_replicas: int = integer(2, "Their maximum.", low=0)
     group_streams_initial_rebalance_delay_ms: int = integer(
-        3000, "Wait for more members before a new group's first assignment.", low=0, inert=True
+        3000, "Wait for more members before a new group's first assignment.", low=0
     )
     group_streams_assignment_interval_ms: int = integer(
-        1000, "Shortest time between two assignments.", low=0, mode=CLUSTER_WIDE, inert=True
+        1000, "Shortest time between two assignments.", low=0, mode=CLUSTER_WIDE
     )
     group_streams_min_assignment_interval_ms: int = integer(0, "Its minimum.", low=0)
     group_streams_max_assignment_interval_ms: int = integer(15000, "Its maximum.", low=0)

@@ -1,8 +1,7 @@
 """The settings of one group (Kafka's GroupConfig): `kafka-configs --entity-type groups`.
 
 A setting `consumer.…` has the broker's `group.consumer.…` as its default; where the broker has a
-minimum and a maximum, a group's own value lies between them. Only those of consumer groups have an
-effect: tidelog does not serve share and streams groups yet.
+minimum and a maximum, a group's own value lies between them.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUP_KEYS", "GroupSettings", "effective", "validate_group"]
 
-_SHARE = "Of share groups, which tidelog does not serve yet: "
-_STREAMS = "Of streams groups, which tidelog does not serve yet: "
+_SHARE = "Of share groups: "
+_STREAMS = "Of streams groups: "
 # ISO 8601 as java.time.Duration.parse reads it; one part at least, and one after a T.
 _DURATION = re.compile(
     r"\+?P(?=.)([-+]?\d+D)?(T(?=[-+.\d])([-+]?\d+H)?([-+]?\d+M)?([-+]?\d+([.,]\d{0,9})?S)?)?",

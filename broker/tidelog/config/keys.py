@@ -67,7 +67,15 @@ class ProcessKeys:
         ("CONTROLLER",), "Names of the listeners that serve the controller.", importance=HIGH
     )
     controller_quorum_bootstrap_servers: list[str] = strings(
-        (), "Controllers to ask first, as host:port.", importance=HIGH, inert=True
+        (),
+        "Controllers to ask first, as host:port, if the metadata log names the voters.",
+        importance=HIGH,
+    )
+    controller_quorum_auto_join_enable: bool = boolean(
+        False,
+        "Whether a controller that the metadata log does not name as a voter asks to be added"
+        " (KIP-1186).",
+        importance=LOW,
     )
     controller_quorum_voters: list[str] = strings(
         (), "Voters of the metadata quorum, as id@host:port.", importance=HIGH
@@ -94,12 +102,21 @@ class ProcessKeys:
         2147483647, "Connections to the broker at a time.", low=0, mode=CLUSTER_WIDE
     )
     max_connections_per_ip: int = integer(
-        2147483647, "Connections from one address at a time.", low=0, mode=CLUSTER_WIDE, inert=True
+        2147483647, "Connections from one address at a time.", low=0, mode=CLUSTER_WIDE
+    )
+    max_connections_per_ip_overrides: str = string(
+        "",
+        "Limits of single addresses in the place of max.connections.per.ip: 192.0.2.1:10,...",
+        mode=CLUSTER_WIDE,
     )
     queued_max_requests: int = integer(
         500, "Requests waiting to be handled.", low=1, importance=HIGH, inert=True
     )
-    queued_max_request_bytes: int = long(-1, "Bytes of waiting requests.", inert=True)
+    queued_max_request_bytes: int = long(
+        -1,
+        "Bytes of large requests that have not arrived whole, of all connections. Above it, the "
+        "connection that has sent nothing for longest is closed. -1: 256 MiB.",
+    )
     request_timeout_ms: int = integer(
         30000, "How long the broker waits for answers to its own requests.", importance=HIGH
     )
@@ -120,6 +137,12 @@ class ProcessKeys:
         "Also serve the series of topics that brokers make for themselves, such as "
         "`__consumer_offsets`. Totals count them anyway. tidelog's own.",
         internal=True,
+    )
+    telemetry_max_bytes: int = integer(
+        1048576,
+        "Largest metrics that a client may push, in bytes, compressed or not (KIP-714).",
+        low=1,
+        importance=LOW,
     )
     background_threads: int = integer(
         10, "Threads for background work.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
@@ -245,6 +268,50 @@ class FetchKeys:
     )
 
 
+class QuotaKeys:
+    """How the use of quotas is measured."""
+
+    quota_window_num: int = integer(11, "Windows over which rates of clients are measured.", low=1)
+    quota_window_size_seconds: int = integer(1, "Length of such a window, in seconds.", low=1)
+    replication_quota_window_num: int = integer(
+        11, "Windows over which rates of replication are measured.", low=1
+    )
+    replication_quota_window_size_seconds: int = integer(
+        1, "Length of such a window, in seconds.", low=1
+    )
+    controller_quota_window_num: int = integer(
+        11, "Windows whose mutations of topics a client may make at once.", low=1
+    )
+    controller_quota_window_size_seconds: int = integer(
+        1, "Length of such a window, in seconds.", low=1
+    )
+
+
+class DynamicOnlyKeys:
+    """Limits that can only be set while a broker runs (QuotaConfig.brokerQuotaConfigs)."""
+
+    leader_replication_throttled_rate: int = long(
+        2**63 - 1,
+        "Bytes per second that leaders send to the followers named by the topics'"
+        " leader.replication.throttled.replicas.",
+        low=0,
+        mode=CLUSTER_WIDE,
+    )
+    follower_replication_throttled_rate: int = long(
+        2**63 - 1,
+        "Bytes per second that followers fetch of the replicas named by the topics'"
+        " follower.replication.throttled.replicas.",
+        low=0,
+        mode=CLUSTER_WIDE,
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = long(
+        2**63 - 1,
+        "Bytes per second of the moves of replicas between log directories.",
+        low=0,
+        mode=CLUSTER_WIDE,
+    )
+
+
 class LogKeys:
     """Log directories and the schedules of the log manager.
 
@@ -258,6 +325,12 @@ class LogKeys:
         ("/tmp/kafka-logs",),  # noqa: S108 - Kafka's default; `serve` always sets log.dirs
         "Directory of the logs, if log.dirs is unset.",
         importance=HIGH,
+    )
+    cordoned_log_dirs: list[str] = strings(
+        (),
+        "Log directories that get no new replicas (KIP-1066): entries of log.dirs, or * for all.",
+        mode=PER_BROKER,
+        unique=True,
     )
     log_retention_check_interval_ms: int = long(
         300000, "Time between checks for old segments.", low=1
@@ -274,10 +347,9 @@ class LogKeys:
     )
     log_dir_failure_timeout_ms: int = long(
         30000,
-        "Time to report a failed log directory before stopping.",
+        "Time to report a failed log directory to the controller; then the broker ends.",
         low=1,
         importance=LOW,
-        inert=True,
     )
     num_recovery_threads_per_data_dir: int = integer(
         2, "Recovery threads.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
@@ -328,6 +400,10 @@ class LogKeys:
 
 class GroupKeys:
     """Consumer groups and their offsets."""
+
+    group_coordinator_cached_buffer_max_bytes: int = integer(
+        1048588, "Largest buffer kept for reuse.", low=524288, mode=CLUSTER_WIDE, inert=True
+    )
 
     group_initial_rebalance_delay_ms: int = integer(
         3000, "Wait for more members before a new group's first rebalance."

@@ -20,11 +20,15 @@ from tidelog.control.state import (
     ProducerState,
     RemoteSegmentState,
     SegmentState,
+    ShareState,
     TopicState,
     TransactionState,
 )
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.share.assignor import NAME
+from tidelog.coordinators.groups.consumer.topics import ImageTopics
+from tidelog.coordinators.groups.share.assignor import NAME as SHARE_ASSIGNOR
+from tidelog.coordinators.groups.streams.assignor import NAME as STREAMS_ASSIGNOR
+from tidelog.coordinators.groups.streams.endpoints import partitions_of
 from tidelog_protocol.apis import API
 from tidelog_protocol.primitives import uuid_to_str
 
@@ -34,12 +38,15 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
     from tidelog.control.state import ReadState
     from tidelog.coordinators.groups.group import Group
-    from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
+    from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.offsets import OffsetAndMetadata
+    from tidelog.coordinators.groups.share.group import ShareGroup
+    from tidelog.coordinators.groups.streams.group import StreamsGroup
     from tidelog.coordinators.transactions.transaction import Transaction
     from tidelog.network.connection import Connection
     from tidelog.replication.partition import Partition
     from tidelog.server import BrokerServer
+    from tidelog.shares.share_partitions import SharePartitions
     from tidelog_storage.log import Log
 
 __all__ = ["read"]
@@ -85,6 +92,7 @@ def read(server: BrokerServer, args: ReadState) -> BrokerPart:
         ),
         purgatories={name: len(purgatory) for name, purgatory in waiting.items()},
         connections=tuple(_connection(one) for one in server.connections),
+        shares=tuple(_shares(server.shares)),
     )
 
 
@@ -194,8 +202,11 @@ def _group(
         epoch, protocol = group.epoch, group.assignor
         members = tuple(_consumers(group, image))
     elif group.type == "share":
-        epoch, protocol = group.epoch, NAME
+        epoch, protocol = group.epoch, SHARE_ASSIGNOR
         members = tuple(_consumers(group, image))
+    elif group.type == "streams":
+        epoch, protocol = group.epoch, STREAMS_ASSIGNOR
+        members = tuple(_streams_members(group, image))
     else:
         epoch, protocol = group.generation, group.protocol_name
         members = tuple(_classic_members(group))
@@ -215,6 +226,24 @@ def _group(
     )
 
 
+def _shares(shares: SharePartitions | None) -> Iterator[ShareState]:
+    """Return the share partitions whose state is loaded."""
+    for led in () if shares is None else shares.led():
+        state, (topic, partition) = led.state, led.partition.topic_partition
+        if state is not None:
+            flight, done = state.in_flight, state.delivery_complete_count
+            yield ShareState(
+                group_id=led.key.group_id,
+                topic=topic,
+                partition=partition,
+                start_offset=flight.start_offset,
+                end_offset=flight.next_offset,
+                acquired=state.acquired_count,
+                done=done,
+                lag=max(0, led.partition.log.high_watermark - flight.start_offset - done),
+            )
+
+
 def _classic_members(group: Group) -> Iterator[MemberState]:
     for member in group.members.values():
         yield MemberState(
@@ -227,7 +256,7 @@ def _classic_members(group: Group) -> Iterator[MemberState]:
         )
 
 
-def _consumers(group: MemberGroup, image: ClusterImage) -> Iterator[MemberState]:
+def _consumers(group: ConsumerGroup | ShareGroup, image: ClusterImage) -> Iterator[MemberState]:
     """Return the members of a consumer or share group, without partitions of deleted topics."""
     for member in group.members.values():
         said = member.subscription
@@ -242,6 +271,22 @@ def _consumers(group: MemberGroup, image: ClusterImage) -> Iterator[MemberState]
                 for topic_id, partitions in member.assigned.items()
                 if topic_id in image.topic_names
             },
+        )
+
+
+def _streams_members(group: StreamsGroup, image: ClusterImage) -> Iterator[MemberState]:
+    """Return the members of a streams group with the partitions that their active tasks read."""
+    topics, configured = ImageTopics(image), group.configured
+    for member in group.members.values():
+        said, tasks = member.description, member.assigned.active
+        read = () if configured is None else partitions_of(tasks, configured, topics)
+        yield MemberState(
+            member_id=member.member_id,
+            group_instance_id=said.instance_id,
+            client_id=said.client_id,
+            client_host=said.client_host,
+            session_timeout_ms=group.limits.session_timeout_ms,
+            assignment={name: tuple(partitions) for name, partitions in read},
         )
 
 
@@ -284,5 +329,5 @@ def _connection(connection: Connection) -> ConnectionState:
         client_port=connection.client_port,
         listener=connection.listener,
         software=f"{software} {version}".strip(),
-        waiting=tuple(API[key].name for key in connection.unanswered()),
+        waiting=tuple(API[context.api_key].name for context in connection.unanswered()),
     )

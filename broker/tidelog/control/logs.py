@@ -28,6 +28,7 @@ PARTS = (
     "cluster",
     "control",
     "coordinators",
+    "dynamic_settings",
     "healing",
     "lifecycle",
     "maintenance",

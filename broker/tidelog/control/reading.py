@@ -14,6 +14,7 @@ from tidelog.control.state import (
     HostedLog,
     ReadState,
     RunningBrokerState,
+    ShareState,
     TopicState,
 )
 
@@ -35,6 +36,9 @@ async def _read(control: ClusterControl, args: ReadState) -> ClusterState:
     for part in parts:
         for log in part.logs:
             hosted.setdefault((log.topic, log.partition), []).append(log)
+    shares: dict[str, list[ShareState]] = {}
+    for share in (share for part in parts for share in part.shares):
+        shares.setdefault(share.group_id, []).append(share)
     ends = {
         key: one.log.high_watermark
         for key, logs in hosted.items()
@@ -54,7 +58,11 @@ async def _read(control: ClusterControl, args: ReadState) -> ClusterState:
             for part in parts
         ),
         topics=() if newest is None else tuple(_with_logs(one, hosted) for one in newest.topics),
-        groups=tuple(_with_lag(group, ends) for part in parts for group in part.groups),
+        groups=tuple(
+            _with_lag(replace(group, shares=tuple(shares.get(group.group_id, ()))), ends)
+            for part in parts
+            for group in part.groups
+        ),
         transactions=tuple(one for part in parts for one in part.transactions),
     )
 

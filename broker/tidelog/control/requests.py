@@ -49,6 +49,9 @@ class _Caller:
     def at_close(self, callback: Callable[[], None]) -> None:
         """There is no connection behind the request."""
 
+    def throttle(self, seconds: float) -> None:
+        """There is no connection behind the request."""
+
     def complete(self, context: RequestContext, response: Any) -> None:
         """Take the response of a parked request."""
         del context

@@ -27,6 +27,7 @@ __all__ = [
     "RemoteSegmentState",
     "RunningBrokerState",
     "SegmentState",
+    "ShareState",
     "TopicState",
     "TransactionState",
 ]
@@ -161,8 +162,26 @@ class CommittedOffset:
 
 
 @dataclass(frozen=True)
+class ShareState:
+    """Where a share group is in a partition, as its leader knows it. All records before
+    `start_offset` are done, none from `end_offset` on was given out. Of those in between `acquired`
+    are held by members and `done` will not come again. `lag` is the number of records that are not
+    done."""
+
+    group_id: str
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    acquired: int
+    done: int
+    lag: int
+
+
+@dataclass(frozen=True)
 class GroupState:
-    """A consumer group and its coordinator."""
+    """A group and its coordinator. A consumer group has `offsets`; a share group has `shares`, the
+    partitions that its members read since their leaders changed."""
 
     group_id: str
     coordinator: int
@@ -172,11 +191,13 @@ class GroupState:
     protocol: str | None
     members: tuple[MemberState, ...]
     offsets: tuple[CommittedOffset, ...]
+    shares: tuple[ShareState, ...] = ()
 
     @property
     def lag(self) -> int:
-        """Return the lag of all partitions with a committed offset."""
-        return sum(one.lag or 0 for one in self.offsets)
+        """Return the lag of all partitions with a committed offset, or of those that are shared."""
+        committed = sum(one.lag or 0 for one in self.offsets)
+        return committed + sum(one.lag for one in self.shares)
 
 
 @dataclass(frozen=True)
@@ -226,6 +247,7 @@ class BrokerPart:
     transactions: tuple[TransactionState, ...]
     purgatories: dict[str, int]
     connections: tuple[ConnectionState, ...]
+    shares: tuple[ShareState, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Coordinators of consumer groups and transactions.
 
 led_partitions.py  the partitions of their internal topics that this broker leads
-patterns.py        regular expressions of clients
 groups/            consumer groups and their offsets
 share/             the state of share groups
 transactions/      transactional ids

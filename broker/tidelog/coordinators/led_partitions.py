@@ -14,13 +14,14 @@ from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.internal_topics import InternalTopic, LoadedRecord
     from tidelog.replication.purgatory import Timers
     from tidelog.seams import TimerHandle
+    from tidelog_protocol.records import Record
 
 __all__ = ["WRITE_ERRORS", "LedPartitions", "Owner", "Shard"]
 
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 RELOAD_S = 1.0  # after a load that failed; twice as long after each further one
 RELOAD_S_MAX = 600.0
+NAMED_MAX = 10  # unreadable records of one load that the log names
 
 WRITE_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -51,6 +53,7 @@ class Shard(Protocol):
 
 
 S = TypeVar("S", bound=Shard)
+C = TypeVar("C")
 
 
 class Owner(Protocol[S]):
@@ -87,6 +90,7 @@ class LedPartitions(Generic[S]):
         self._loads: dict[int, Iterator[list[LoadedRecord]]] = {}
         self._load_timer: TimerHandle | None = None
         self._delays_s: dict[int, float] = {}  # before partitions that failed are loaded again
+        self._passed_over: dict[int, int] = {}  # unreadable records, by partition that is loading
         self._is_closed = False
         self._image: ClusterImage | None = None  # the latest image followed
 
@@ -169,6 +173,7 @@ class LedPartitions(Generic[S]):
             if chunk is None:
                 del self._loads[index]
                 self._delays_s.pop(index, None)
+                self._name_passed_over(index)
                 self._owner.loaded(shard)
             else:
                 self._owner.replay(shard, chunk)
@@ -176,6 +181,31 @@ class LedPartitions(Generic[S]):
             self._load_failed(shard, error)
         if self._loads and self._load_timer is None:
             self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
+
+    def decoded(
+        self, index: int, record: Record, decode: Callable[[bytes | None, bytes | None], C]
+    ) -> C | None:
+        """Return what a record of a partition says; None if it is of an unknown type or unreadable.
+
+        Clients with the id of Kafka's admin client may write to internal topics, and one such
+        record must not end the service of all groups of its partition. The batch is whole: its
+        checksum was compared. Kafka passes over unknown types alone.
+        """
+        try:
+            return decode(record.key, record.value)
+        except ProtocolError as error:
+            count = self._passed_over[index] = self._passed_over.get(index, 0) + 1
+            if count <= NAMED_MAX:
+                name, at = f"{self.topic.name}-{index}", record.offset
+                logger.error(
+                    "%s: passed over the unreadable record at offset %d: %s", name, at, error
+                )
+            return None
+
+    def _name_passed_over(self, index: int) -> None:
+        count = self._passed_over.pop(index, 0)
+        if count > NAMED_MAX:
+            logger.error("%s-%d: passed over %d unreadable records", self.topic.name, index, count)
 
     def _load_failed(self, shard: S, error: Exception) -> None:
         """Drop a shard, have its log scrubbed, and load it again later.
@@ -185,6 +215,7 @@ class LedPartitions(Generic[S]):
         """
         index = shard.index
         self._loads.pop(index, None)
+        self._passed_over.pop(index, None)
         self.shards.pop(index, None)
         delay_s = self._delays_s.get(index, RELOAD_S)
         self._delays_s[index] = min(2 * delay_s, RELOAD_S_MAX)

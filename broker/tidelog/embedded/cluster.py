@@ -318,7 +318,8 @@ class Cluster(ClusterCalls):
         """
         from tidelog.embedded.nodes import start_together
 
-        await start_together([node for node in self.brokers if not node.is_running])
+        if stopped := [node for node in self.brokers if not node.is_running]:
+            await start_together(stopped)
 
     async def add_broker(
         self,

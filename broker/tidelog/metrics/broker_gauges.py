@@ -42,7 +42,7 @@ def tell_purgatories(meters: Meters, purgatories: Mapping[str, Waiting]) -> None
 
 
 def tell_logs(meters: Meters, logs: LogManager) -> None:
-    """Register the offsets and sizes of the logs in use."""
+    """Register the offsets and sizes of the logs in use, and the offline log directories."""
 
     def tell(name: str, value_of: Callable[[Log], int]) -> None:
         def read() -> Iterator[Sample]:
@@ -58,6 +58,22 @@ def tell_logs(meters: Meters, logs: LogManager) -> None:
     tell("NumLogSegments", lambda held: len(held.segments))
     tell("RetentionSizeInPercent", _retention_percent)
     tell("Size", lambda held: held.size_in_bytes)
+    _tell_directories(meters, logs)
+
+
+def _tell_directories(meters: Meters, logs: LogManager) -> None:
+    """Register which log directories are offline (KIP-112)."""
+
+    def each() -> Iterator[Sample]:
+        for directory in logs.directories:
+            is_offline = int(directory.failure is not None)
+            yield Sample((("logDirectory", directory.path),), is_offline)
+
+    def total() -> Iterator[Sample]:
+        yield Sample((), sum(sample.value for sample in each()))
+
+    meters.gauge(Name("kafka.log", "LogManager", "LogDirectoryOffline"), each)
+    meters.gauge(Name("kafka.log", "LogManager", "OfflineLogDirectoryCount"), total)
 
 
 def _damaged_offsets(held: Log) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BROKER_TOPIC_METRICS",
     "DataPathCounts",
+    "Family",
     "Labels",
     "Meters",
     "Name",
@@ -46,6 +47,14 @@ class Sample(NamedTuple):
 
     labels: Labels
     value: float
+
+
+class Family(NamedTuple):
+    """The series of one name: counters, or gauges."""
+
+    name: str
+    is_counter: bool
+    samples: list[Sample]
 
 
 BROKER_TOPIC_METRICS = ("kafka.server", "BrokerTopicMetrics")
@@ -131,6 +140,8 @@ class Meters:
         self._counted: dict[Name, Callable[[], list[Sample]]] = {}
         self._timed: dict[Name, Callable[[], list[tuple[Labels, Timer]]]] = {}
         self._topic_counts: dict[Name, TopicCount] = {}
+        self.pushed: list[Callable[[], Iterable[Family]]] = []
+        """Each returns series that have no MBean's name: what clients pushed (KIP-714)."""
 
     def topic_count(self, name: str) -> TopicCount:
         """Return a count of `kafka.server:type=BrokerTopicMetrics` for the data path; its owner

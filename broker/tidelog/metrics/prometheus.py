@@ -2,16 +2,21 @@
 
 Names are those that the JMX exporter's usual rules for Kafka make of its MBeans, so that existing
 dashboards fit: `kafka.server:type=BrokerTopicMetrics,name=RemoteFetchBytesPerSec,topic=t` is
-`kafka_server_brokertopicmetrics_remotefetchbytes_total{topic="t"}`. The server is
-prometheus-client's, on its own thread; the values are read on the broker's loop.
+`kafka_server_brokertopicmetrics_remotefetchbytes_total{topic="t"}`. The application is
+prometheus-client's, on threads of its own; the values are read on the broker's loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+import socket
+from socketserver import ThreadingMixIn
+from threading import Thread  # noqa: TID251 - the servers of the standard library block
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -24,13 +29,15 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from tidelog.metrics.meters import Labels, Meters, Name, Sample, Timer
+    from tidelog.metrics.meters import Family, Labels, Meters, Name, Sample, Timer
 
     IsHidden = Callable[[str], bool] | None
 
 __all__ = ["PrometheusEndpoint"]
 
 READ_SECONDS_MAX = 5.0  # a loop that is busy for longer returns no values
+CONNECTIONS_MAX = 16
+SILENT_SECONDS_MAX = 10.0
 _QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)  # Kafka's
 
 
@@ -42,7 +49,10 @@ class PrometheusEndpoint:
         topics that are hidden are left out."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_LoopCollector(meters, asyncio.get_running_loop(), is_hidden))
-        self._server, self._thread = start_http_server(port, host, registry)
+        self._server = _Server(host, port)
+        self._server.set_app(make_wsgi_app(registry))
+        self._thread = Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
 
     @property
     def port(self) -> int:
@@ -54,6 +64,47 @@ class PrometheusEndpoint:
         await asyncio.to_thread(self._server.shutdown)
         self._server.server_close()
         await asyncio.to_thread(self._thread.join)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, up to a limit. Above it the oldest connection is cut off."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int) -> None:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family = infos[0][0]
+        self._open: dict[Any, None] = {}  # sockets of connections, the oldest first
+        super().__init__((host, port), _RequestHandler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection's request on a thread of its own."""
+        if len(self._open) >= CONNECTIONS_MAX:
+            for oldest in list(self._open)[:1]:  # other threads remove those that end
+                self._open.pop(oldest, None)
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+        self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection; called on its thread at its end."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+
+class _RequestHandler(WSGIRequestHandler):
+    """Answers one request without a line in the log; a silent client is dropped."""
+
+    timeout = SILENT_SECONDS_MAX
+
+    def handle(self) -> None:
+        """Read the request and answer it."""
+        with contextlib.suppress(OSError):
+            super().handle()
+
+    def log_message(self, *_args: object) -> None:
+        """Log nothing."""
 
 
 class _LoopCollector(Collector):
@@ -83,12 +134,33 @@ def families(meters: Meters, is_hidden: IsHidden = None) -> Iterable[Metric]:
             return samples
         return [one for one in samples if not is_hidden(dict(one.labels).get("topic", ""))]
 
+    own: set[str] = set()
+    for metric in _of_the_broker(meters, shown):
+        own.add(metric.name)
+        yield metric
+    for read in meters.pushed:
+        for pushed in read():
+            # No client may spoil what the broker says of itself.
+            if own.isdisjoint((pushed.name, pushed.name.removesuffix("_total"))):
+                yield _pushed(pushed)
+
+
+def _of_the_broker(
+    meters: Meters, shown: Callable[[list[Sample]], list[Sample]]
+) -> Iterable[Metric]:
     for name, samples in meters.counts():
         yield _filled(CounterMetricFamily, name, shown(samples))
     for name, samples in meters.gauges():
         yield _filled(GaugeMetricFamily, name, shown(samples))
     for name, timers in meters.timers():
         yield _summary(name, timers)
+
+
+def _pushed(family: Family) -> Metric:
+    text = "Pushed by clients (KIP-714)."
+    if family.is_counter:
+        return _with(CounterMetricFamily(family.name, text), family.samples)
+    return _with(GaugeMetricFamily(family.name, text), family.samples)
 
 
 def metric_name(name: Name) -> str:
@@ -100,13 +172,13 @@ def metric_name(name: Name) -> str:
 def _filled(
     family: type[CounterMetricFamily | GaugeMetricFamily], name: Name, samples: list[Sample]
 ) -> Metric:
-    made = family(metric_name(name), str(name))
+    return _with(family(metric_name(name), str(name)), samples)
+
+
+def _with(made: CounterMetricFamily | GaugeMetricFamily, samples: list[Sample]) -> Metric:
+    suffix = "_total" if isinstance(made, CounterMetricFamily) else ""
     for sample in samples:
-        made.add_sample(
-            made.name + ("_total" if family is CounterMetricFamily else ""),
-            dict(sample.labels),
-            sample.value,
-        )
+        made.add_sample(made.name + suffix, dict(sample.labels), sample.value)
     return made
 
 

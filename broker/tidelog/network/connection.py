@@ -12,9 +12,11 @@ Its bounds:
 - `QUEUED_BYTES_MAX` of responses not yet written and of unanswered requests, and `IN_FLIGHT_MAX`
   such requests. Above either, or while an `async def` handler runs, the remaining frames of the
   wake-up are held (copied, at most one receive buffer or one large frame) and reading is paused.
+- A client above a quota: nothing of it is read until its throttle time is over (KIP-219).
 - A slow reader: the transport holds the part of one write that the socket did not take, the rest
   stays here by reference until `resume_writing`.
-- `connections.py` limits the number and idle time of all connections of a broker.
+- `connections.py` limits the number and idle time of all connections of a broker, and the bytes of
+  their unfinished frames.
 """
 
 from __future__ import annotations
@@ -66,6 +68,10 @@ class ConnectionOwner(Protocol):
         """Remove a closed connection."""
         ...
 
+    def count_unfinished(self, connection: Connection, size: int) -> None:
+        """Note how many bytes a connection's unfinished frame takes, 0 for none any more."""
+        ...
+
 
 class Connection(asyncio.BufferedProtocol):
     """One client connection; the `Peer` of its requests.
@@ -80,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         "_at_close",
         "_blocking",
         "_flush_scheduled",
+        "_has_unfinished",
         "_held",
         "_out",
         "_out_bytes",
@@ -92,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         "_slot_bytes",
         "_slots",
         "_socket",
+        "_throttling",
         "_transport",
         "_write_paused",
         "active",
@@ -106,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, owner: ConnectionOwner, listener: str = "") -> None:
         self._owner = owner
         self._reader = FrameReader(owner.frame_bytes_max, owner.receive_buffer)
+        self._has_unfinished = False  # as the owner knows
         self._slots: deque[RequestContext] = deque()
         self._parked: list[RequestContext] = []  # those that `_hurry` may still complete
         self._blocking: RequestContext | None = None  # its `async def` handler runs
@@ -120,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serve_scheduled = False
         self._transport: Any = None
         self._socket = -1
+        self._throttling: asyncio.TimerHandle | None = None
         self._at_close: Sequence[Callable[[], None]] = ()
         self.active = True
         self.closing = False
@@ -151,6 +161,9 @@ class Connection(asyncio.BufferedProtocol):
         self.closing = True
         self._transport = None
         self._socket = -1
+        if self._throttling is not None:
+            self._throttling.cancel()
+            self._throttling = None
         self._owner.forget(self)
         callbacks, self._at_close = self._at_close, ()
         for callback in callbacks:
@@ -182,6 +195,10 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self._refuse(error)
             return
+        unfinished = self._reader.unfinished_bytes
+        if unfinished or self._has_unfinished:
+            self._has_unfinished = bool(unfinished)
+            self._owner.count_unfinished(self, unfinished)
         if frames:
             self._serve(frames)
         elif self._parked:
@@ -253,16 +270,18 @@ class Connection(asyncio.BufferedProtocol):
             self._blocking is not None
             or self._out_bytes + self._slot_bytes > QUEUED_BYTES_MAX
             or len(self._slots) >= IN_FLIGHT_MAX
+            or self._throttling is not None
         )
 
     @property
     def waiting(self) -> bool:
-        """Return whether the client waits for a response: such a connection is not idle."""
-        return bool(self._slots)
+        """Return whether the client waits for a response, or is throttled: such a connection is not
+        idle."""
+        return bool(self._slots) or self._throttling is not None
 
-    def unanswered(self) -> list[int]:
-        """Return the API keys of the requests that wait for a response, in their order."""
-        return [context.api_key for context in self._slots]
+    def unanswered(self) -> tuple[RequestContext, ...]:
+        """Return the requests that wait for a response, in their order."""
+        return tuple(self._slots)
 
     def _park(self, context: RequestContext, size: int) -> None:
         """Keep the slot of a parked request; its bytes count until it is answered."""
@@ -320,6 +339,23 @@ class Connection(asyncio.BufferedProtocol):
         if not self._reading_paused and not self.closing:
             self._reading_paused = True
             self._transport.pause_reading()
+
+    def throttle(self, seconds: float) -> None:
+        """Read no further request for this long; see `Peer.throttle`."""
+        if self.closing:
+            return
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        if self._throttling is not None:
+            if self._throttling.when() >= end:
+                return
+            self._throttling.cancel()
+        self._throttling = loop.call_at(end, self._end_throttling)
+        self.pause_reading()
+
+    def _end_throttling(self) -> None:
+        self._throttling = None
+        self._relieve()
 
     # -- answers -----------------------------------------------------------------------------------
 

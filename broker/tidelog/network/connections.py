@@ -1,7 +1,8 @@
-"""All connections of a broker: their shared parts and the limits on their number and idle time.
+"""All connections of a broker: their shared parts, and the limits of their number and idle time.
 
-One timer closes idle connections (`connections.max.idle.ms`), and one receive buffer serves all of
-them: the loop handles one wake-up at a time. Built by `server.py`, before the broker can answer.
+The buffers of large frames that have not arrived whole are counted. One timer closes idle
+connections (`connections.max.idle.ms`), and one receive buffer serves all of them: the loop handles
+one wake-up at a time. Built by `server.py`, before the broker can answer.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.network.connection import Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tidelog.network.dispatch import Dispatcher
 
@@ -22,6 +23,8 @@ __all__ = ["Connections"]
 log = logging.getLogger("tidelog.network.connections")
 
 RECEIVE_BUFFER_BYTES = 1 << 20
+UNFINISHED_BYTES_MAX = 256 << 20  # of `queued.max.request.bytes` -1, where Kafka has no limit
+UNLIMITED = 2147483647  # Kafka's default of both limits
 
 
 class Connections:
@@ -32,17 +35,29 @@ class Connections:
         *,
         frame_bytes_max: int = 100 << 20,
         idle_ms_max: int = 600_000,
-        connections_max: int = 2147483647,
+        connections_max: int = UNLIMITED,
+        unfinished_bytes_max: int = -1,
     ) -> None:
         self._dispatcher: Dispatcher | None = None
         self.connections_max = connections_max
+        self.connections_per_ip_max = UNLIMITED
+        self.connections_per_ip: Mapping[str, int] = {}
+        """Limits of single addresses, in the place of `connections_per_ip_max`."""
         self.frame_bytes_max = frame_bytes_max
+        self._unfinished_bytes_max = (
+            unfinished_bytes_max
+            if unfinished_bytes_max > 0
+            else max(UNFINISHED_BYTES_MAX, frame_bytes_max)
+        )
+        self._unfinished: dict[Connection, int] = {}  # the one silent for longest first
+        self._unfinished_bytes = 0
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.live: dict[Connection, None] = {}
         self.is_stopped = False
         self.on_empty: Callable[[], None] | None = None
         self.gate: Callable[[Any], Any] | None = None
         """Returns what new connections use in the place of their transports, if set."""
+        self._delay_s: Callable[[str], float] | None = None
         self._idle_s_max = idle_ms_max / 1000
         self._sweep_s = min(max(self._idle_s_max / 10, 0.05), 60.0)
         self._timer: asyncio.TimerHandle | None = None
@@ -97,21 +112,58 @@ class Connections:
         self.live[connection] = None
         if self.gate is not None:
             connection.go_through(self.gate)
+        limit = self._exceeded(connection)
         if self.is_stopped:  # accepted while the listener closed
             connection.abort()
-        elif len(self.live) > self.connections_max:
+        elif limit is not None:
             host, port = connection.client_host, connection.client_port
-            log.warning("closing %s:%d: max.connections is reached", host, port)
+            log.warning("closing %s:%d: %s is reached", host, port, limit)
             connection.abort()
         elif not self.is_open:
             connection.pause_reading()
+        elif self._delay_s is not None and (seconds := self._delay_s(connection.client_host)):
+            connection.pause_reading()
+            asyncio.get_running_loop().call_later(seconds, connection.close)
+
+    def limit_new(self, delay_s: Callable[[str], float] | None) -> None:
+        """Close each new connection after the seconds that `delay_s(address)` returns, if any,
+        without reading it (KIP-612)."""
+        self._delay_s = delay_s
+
+    def _exceeded(self, new: Connection) -> str | None:
+        """Return the limit that a new connection exceeds, or None."""
+        if len(self.live) > self.connections_max:
+            return "max.connections"
+        host = new.client_host
+        limit = self.connections_per_ip.get(host, self.connections_per_ip_max)
+        if limit < UNLIMITED and sum(one.client_host == host for one in self.live) > limit:
+            return "max.connections.per.ip"
+        return None
 
     def forget(self, connection: Connection) -> None:
         """Remove a closed connection."""
         self.live.pop(connection, None)
+        self._unfinished_bytes -= self._unfinished.pop(connection, 0)
         if not self.live and self.on_empty is not None:
             on_empty, self.on_empty = self.on_empty, None
             on_empty()
+
+    def count_unfinished(self, connection: Connection, size: int) -> None:
+        """Note how many bytes a connection's unfinished frame takes, 0 for none any more.
+
+        Above `queued.max.request.bytes` those that have sent nothing for longest are closed: they
+        may never go on, and Kafka's way, to read no further, would stop all others.
+        """
+        unfinished = self._unfinished
+        self._unfinished_bytes += size - unfinished.pop(connection, 0)
+        if size:
+            unfinished[connection] = size
+        while self._unfinished_bytes > self._unfinished_bytes_max and len(unfinished) > 1:
+            silent = next(iter(unfinished))
+            self._unfinished_bytes -= unfinished.pop(silent)
+            host, port = silent.client_host, silent.client_port
+            log.warning("closing %s:%d: queued.max.request.bytes is reached", host, port)
+            silent.abort()
 
     def stop(self) -> None:
         """Close every connection; requests without an answer are cancelled."""
@@ -120,6 +172,11 @@ class Connections:
             self._timer.cancel()
             self._timer = None
         for connection in list(self.live):
+            connection.close()
+
+    def close_of(self, listener: str) -> None:
+        """Close the connections of one listener."""
+        for connection in [one for one in self.live if one.listener == listener]:
             connection.close()
 
     def abort(self) -> None:

@@ -31,6 +31,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.awaiting import drive
+from tidelog.network.request_limits import elements_max
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import (
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.apis import Api
     from tidelog_protocol.schema import Buffer
 
-__all__ = ["Deferred", "Dispatcher", "Handler", "Observer", "Peer", "RequestContext"]
+__all__ = ["Deferred", "Dispatcher", "Handler", "Observer", "Peer", "RequestContext", "Throttle"]
 
 log = logging.getLogger("tidelog.network.dispatch")
 
@@ -73,6 +74,10 @@ class Peer(Protocol):
         """Call back once the connection is closed; never if there is none behind the request."""
         ...
 
+    def throttle(self, seconds: float) -> None:
+        """Read no further request for this long; responses go out (KIP-219)."""
+        ...
+
     def complete(self, context: RequestContext, response: Any) -> None:
         """Answer a parked request. Never raises, because the caller is not responsible for this
         connection."""
@@ -97,7 +102,13 @@ class RequestContext:
         "is_follower",
         "parked",
         "peer",
+        "size",
+        "took_s",
     )
+
+    # Of the frame, and of the handler: both only while clients may be throttled.
+    size: int
+    took_s: float
 
     def __init__(
         self,
@@ -231,11 +242,20 @@ Handler = Callable[[RequestContext, Any], Any]
 class Route:
     """One version of one API, ready to be served."""
 
-    __slots__ = ("codec", "copies", "flexible", "handler", "response_codec", "response_head")
+    __slots__ = (
+        "codec",
+        "copies",
+        "elements_max",
+        "flexible",
+        "handler",
+        "response_codec",
+        "response_head",
+    )
 
     def __init__(self, api: Api, api_version: int, handler: Handler) -> None:
         self.handler = handler
         self.flexible = api_version >= api.flexible_from
+        self.elements_max = elements_max(api.key)
         self.codec = api.request_codec(api_version)  # replaces its `decode` when compiled
         self.response_codec = api.response_codec(api_version)
         self.response_head = response_head(api, api_version)
@@ -270,6 +290,19 @@ class Observer(Protocol):
         ...
 
 
+class Throttle(Protocol):
+    """Charges clients for their requests, and throttles those above their quotas."""
+
+    def wrap(self, api_key: int, handler: Handler) -> Handler:
+        """Return the handler as its requests are charged, with `took_s` set; `charge` has done it
+        for responses that it returns."""
+        ...
+
+    def charge(self, context: RequestContext, response: Any) -> Any:
+        """Return the response to send in the place of this one, of a parked request."""
+        ...
+
+
 class Dispatcher:
     """All handlers of a broker by api key, and the tasks of those that are coroutines."""
 
@@ -279,6 +312,13 @@ class Dispatcher:
         self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Any]] = {}
         self._wrap: Callable[[ApiKey, Handler], Handler] | None = None
         self._observer: Observer | None = None
+        self._throttle: Throttle | None = None
+
+    def throttle(self, throttle: Throttle | None) -> None:
+        """Let clients be throttled from now on; nothing is paid while it is None."""
+        if throttle is not self._throttle:
+            self._throttle = throttle
+            self._routes.clear()
 
     def observe(self, observer: Observer | None) -> None:
         """Show this observer all responses from now on; nothing is paid while it is None."""
@@ -325,7 +365,9 @@ class Dispatcher:
             frame = memoryview(bytearray(frame))  # an append writes offsets into its batches
         client_id, position = decode_client_id(frame, flexible=route.flexible)
         context = RequestContext(peer, api_key, api_version, correlation_id, client_id)
-        request = route.codec.decode(frame, position)
+        if self._throttle is not None:
+            context.size = len(frame)
+        request = route.codec.decode(frame, position, route.elements_max)
         response = route.handler(context, request)
         if response.__class__ is Deferred:
             assert response is context.deferred
@@ -341,6 +383,8 @@ class Dispatcher:
 
     def encode(self, context: RequestContext, response: Any) -> Sequence[Buffer]:
         """Encode the response frame of a parked request."""
+        if self._throttle is not None:
+            response = self._throttle.charge(context, response)
         if self._observer is not None:
             self._observer.answered(context, response)
         if response is None:
@@ -369,6 +413,8 @@ class Dispatcher:
             route.copies |= route.handler is not handler
         if self._observer is not None:
             route.handler = self._observer.wrap(api_key, route.handler)
+        if self._throttle is not None:
+            route.handler = self._throttle.wrap(api_key, route.handler)
         self._routes[api_key << 16 | api_version] = route
         return route
 

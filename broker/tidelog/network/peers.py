@@ -85,11 +85,12 @@ class PeerChannel:
         version: int | None = None,
         *,
         timeout_s: float | None = None,
+        client_id: str | None = None,
     ) -> Any:
         """Send a request and return its response message; PeerError if there is none.
 
         Records in the response are views of memory that the caller now owns. `timeout_s` covers
-        everything, including opening a connection.
+        everything, including opening a connection. `client_id` is in the place of the channel's.
         """
         assert request_message.API_KEY is not None, "only requests can be asked"
         api = API[request_message.API_KEY]
@@ -100,7 +101,8 @@ class PeerChannel:
             async with asyncio.timeout(seconds):
                 link = await self._connected()
                 self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
-                header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
+                name = self._client_id if client_id is None else client_id
+                header = RequestHeader(api.key, version, self._correlation_id, name)
                 answer = link.send(api, header, request_message)
                 return await answer
         except TimeoutError:

@@ -26,14 +26,13 @@ leader_end_point.py   requests to the leader
 starts.py             where it continues if the leader lacks its offset
 aux_state.py          how it starts if the leader has its offset only remotely
 
-Lost logs:
+Log directories:
 lost_logs.py          replicas whose logs are missing when this broker starts
-lost_replicas.py      reports them to the controller
+directory_assignment.py  reports directories of replicas to the controller
 
 internal_topics.py    records of Kafka's own topics: writes, commits and loads them
 
 Moving between log directories:
 log_dir_moves.py      which replicas move, and their steps
 local_leader.py       the leader of a moving replica: the current replica
-directory_assignment.py  reports directories to the controller
 """

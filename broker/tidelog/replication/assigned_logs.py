@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.replication.lost_logs import LOST, LostLogs
+from tidelog.replication.lost_logs import LostLogs
 from tidelog_storage.directory import named
 from tidelog_storage.holes import cut_doubtful_end, find_holes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tidelog.cluster.metadata.image import ClusterImage, PartitionImage
     from tidelog.seams import Clock
@@ -50,11 +50,13 @@ class AssignedLogs:
         self, key: TopicPartition, topic_id: bytes, state: PartitionImage, config: LogConfig
     ) -> Log:
         """Open or create a log. OSError, StorageError or CheckpointError: it stays offline."""
-        if self.lost.keeps_offline(key, state, config):
-            raise LOST
+        reason = self.lost.keeps_offline(key, state, config)
+        if reason is not None:
+            raise reason
         log = self._logs.get(key)
         if log is not None and log.topic_id != topic_id:
-            self._set_aside([key], "of another topic of that name")
+            log_dir = self._logs.log_dir(key)
+            self._set_aside({log_dir: [key]}, "of another topic of that name")
             log = None
         if log is None:
             return self._logs.create(key, topic_id, config)
@@ -110,20 +112,40 @@ class AssignedLogs:
         A log is deleted only when this broker sees the deletion in the metadata. If the metadata
         does not know a log at the start, its topic was deleted, or the metadata is the wrong one.
         """
-        strays = [
-            key
-            for key, topic_id in self._logs.topic_ids().items()
-            if not _is_assigned(image, key, topic_id, self._node_id)
-        ]
+        strays = {
+            directory.path: [
+                key
+                for key, topic_id in directory.partitions.items()
+                if not _is_assigned(image, key, topic_id, self._node_id)
+            ]
+            for directory in self._logs.directories
+        }
         self._set_aside(strays, "no topic of the metadata's has them here")
+        self._set_aside(self._replaced(image), "they were replaced while their directory was away")
         self.lost.find(image)
 
-    def _set_aside(self, keys: Sequence[TopicPartition], reason: str) -> None:
-        try:
-            kept = self._logs.set_aside(keys)
-        except OSError as error:
-            _log.error("%d stray logs could not be renamed: %s", len(keys), error)
-            return
+    def _replaced(self, image: ClusterImage) -> dict[str, list[TopicPartition]]:
+        """Return replicas by directory that the metadata has in another one, where they are too: a
+        directory was away while the replica left this broker and came again."""
+        found: dict[str, list[TopicPartition]] = {}
+        directories = self._logs.directories
+        for directory in directories:
+            for key in directory.partitions:
+                others = [one for one in directories if key in one.partitions and one != directory]
+                state = image.partition(*key) if others else None
+                current = None if state is None else state.directory_of(self._node_id)
+                if any(other.directory_id == current for other in others):
+                    found.setdefault(directory.path, []).append(key)
+        return found
+
+    def _set_aside(self, strays: Mapping[str, Sequence[TopicPartition]], reason: str) -> None:
+        """Set logs aside, by log directory."""
+        kept = []
+        for log_dir, keys in strays.items():
+            try:
+                kept += self._logs.set_aside(keys, log_dir)
+            except OSError as error:
+                _log.error("%d stray logs could not be renamed: %s", len(keys), error)
         if kept:
             _log.warning(
                 "%d stray logs are kept, %s: %s. Nothing uses them: remove them if their records"

@@ -69,6 +69,7 @@ class FetcherManager:
         self._replicas = replicas
         self._new_channel = new_channel
         self._config = config
+        self._fetchers_max = config.num_replica_fetchers  # of each leader
         self._rng = rng
         self._broker_epoch = broker_epoch
         self._make_fetcher = new_fetcher or ReplicaFetcher
@@ -76,7 +77,7 @@ class FetcherManager:
         self._sources: dict[_Key, _Source] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
-        replicas.on_open_again = self._follow_topic
+        replicas.on_opening = self._follow_topic
 
     # ---- the image ----------------------------------------------------------------------------
 
@@ -96,11 +97,22 @@ class FetcherManager:
                 self._follow(image, topic, state)
         self._stop_idle()
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Follow `num.replica.fetchers`: partitions move to other fetchers of their leader
+        (AbstractFetcherManager.resizeThreadPool)."""
+        if config.num_replica_fetchers == self._fetchers_max:
+            return
+        self._fetchers_max = config.num_replica_fetchers
+        image = self._replicas.image
+        for topic in () if image is None else image.topics.values():
+            self._follow_topic(topic)
+
     def _follow_topic(self, topic: TopicImage) -> None:
         image = self._replicas.image
         if image is not None and not self._closed:
             for state in topic.partitions:
                 self._follow(image, topic, state)
+            self._stop_idle()
 
     def _follow(self, image: ClusterImage, topic: TopicImage, state: PartitionImage) -> None:
         key = (topic.topic_id, state.partition)
@@ -129,7 +141,7 @@ class FetcherManager:
             return None
         # Neighbouring partitions go to different fetchers, as in Kafka.
         number = int.from_bytes(topic.topic_id[:4], "big") + state.partition
-        fetcher_id = number % self._config.num_replica_fetchers
+        fetcher_id = number % self._fetchers_max
         return _Source(state.leader, leader.epoch, leader.host, leader.port, fetcher_id)
 
     def truncate(self, partition: Partition, offset: int, *, stops: bool = False) -> bool:
@@ -166,6 +178,7 @@ class FetcherManager:
                 on_disk_failure=self._replicas.disk_failed,
                 aux_state_of=self._replicas.aux_state_of,
                 from_last_tiered=self._from_last_tiered,
+                quota=lambda: self._replicas.follower_quota,
             ),
         )
 

@@ -48,6 +48,8 @@ def tell_partitions(meters: Meters, replicas: ReplicaManager) -> None:
     tell("ReplicaManager", "UnderReplicatedPartitions", _is_under_replicated, led=True)
     tell("ReplicaManager", "UnderMinIsrPartitionCount", _is_under_min_isr, led=True)
     tell("ReplicaManager", "AtMinIsrPartitionCount", _is_at_min_isr, led=True)
+    offline = Name("kafka.server", "ReplicaManager", "OfflineReplicaCount")
+    meters.gauge(offline, lambda: iter([Sample((), replicas.offline_count)]))
     for name, attribute in (
         ("IsrShrinksPerSec", "shrinks"),
         ("IsrExpandsPerSec", "expands"),

@@ -156,6 +156,13 @@ class InternalTopic:
         if operation.decided:
             on_done(operation.errors[0])
 
+    def is_committed(self, index: int, end_offset: int) -> bool:
+        """Return whether everything before `end_offset` is committed, and `commit` would say so."""
+        try:
+            return self._partition(index).acknowledged(end_offset) is ErrorCode.NONE
+        except StorageError:
+            return False
+
     def high_watermark(self, index: int) -> int:
         """Return the high watermark; StorageError if the partition is not here."""
         high_watermark: int = self._partition(index).log.high_watermark

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from tidelog.replication.directory_assignment import assign, is_elsewhere
+from tidelog.replication.directory_assignment import Assignment, assign, is_elsewhere
 from tidelog.replication.local_leader import LocalLeader, MovePace
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
@@ -99,10 +99,9 @@ class LogDirMoves:
         A replica that is not here is created there later, if ever: the answer is
         REPLICA_NOT_AVAILABLE or UNKNOWN_TOPIC_OR_PARTITION, as in Kafka.
         """
-        if len(future_folder(key, "0" * 32)) > FOLDER_NAME_MAX:
-            return ErrorCode.INVALID_TOPIC_EXCEPTION
-        if log_dir not in self._logs.log_dirs:
-            return ErrorCode.LOG_DIR_NOT_FOUND
+        refusal = self._refusal(key, log_dir)
+        if refusal is not None:
+            return refusal
         partition = self._replicas.partition(*key)
         if partition is ErrorCode.KAFKA_STORAGE_ERROR:
             return partition
@@ -118,6 +117,18 @@ class LogDirMoves:
                 self._replicas.disk_failed(key, error, log_dir)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
+
+    def _refusal(self, key: TopicPartition, log_dir: str) -> ErrorCode | None:
+        """Return why no replica of a partition may be in a directory."""
+        if len(future_folder(key, "0" * 32)) > FOLDER_NAME_MAX:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if log_dir not in self._logs.log_dirs:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        if self._logs.files_of(log_dir).failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if log_dir in self._logs.cordoned:  # KIP-1066
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        return None
 
     def _redirect(self, partition: Partition, log_dir: str) -> None:
         key, logs = partition.topic_partition, self._logs
@@ -213,8 +224,10 @@ class LogDirMoves:
         )
 
     def _disk_failed(self, key: TopicPartition, error: Exception) -> None:
-        """Cancel a move whose future log could not be written; the current one is unaffected."""
-        log_dir = self._logs.future_log_dir(key)
+        """Cancel a move that failed, mostly as its future log could not be written: the current one
+        is unaffected. The error may name a file of the current one's directory."""
+        named = getattr(error, "filename", None)
+        log_dir = self._logs.holder_of(f"{named}") or self._logs.future_log_dir(key)
         self._give_up(key)
         if not lacks_descriptors(error):
             self._replicas.disk_failed(key, error, log_dir)
@@ -248,7 +261,7 @@ class LogDirMoves:
         key, logs, replicas = partition.topic_partition, self._logs, self._replicas
         while replicas.partition(*key) is partition and not logs.is_moving(key):
             directory_id = logs.directory_id(logs.log_dir(key))
-            if await assign(replicas, key, partition.topic_id, directory_id):
+            if await assign(replicas, [Assignment(key, partition.topic_id, directory_id)]):
                 return
             await asyncio.sleep(_ASK_AGAIN_S)
 
@@ -330,9 +343,8 @@ class LogDirMoves:
         if self._is_elsewhere(partition, log_dir):
             directory_id = self._logs.directory_id(log_dir)
             try:
-                is_known = await assign(
-                    self._replicas, partition.topic_partition, partition.topic_id, directory_id
-                )
+                known = Assignment(key, partition.topic_id, directory_id)
+                is_known = await assign(self._replicas, [known])
             finally:
                 # cancelled meanwhile: the report must be corrected
                 if self._moves.get(key) is not move:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.config.broker import BrokerConfig
+    from tidelog.quotas.replication import ReplicationQuota
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetcher_session import Key
     from tidelog.replication.leader_end_point import LeaderEndPoint
@@ -49,6 +50,7 @@ __all__ = ["FetcherContext", "ReplicaFetcher"]
 
 _log = logging.getLogger(__name__)
 
+HELD_BACK_S = 0.1  # until a partition above the quota of replication is looked at again
 _OWN_DISK = ErrorCode.KAFKA_STORAGE_ERROR
 _SESSION_ERRORS = frozenset(
     {
@@ -64,7 +66,8 @@ class FetcherContext:
     """The broker that a fetcher copies for.
 
     `on_advanced` gets logs that grew or whose high watermark moved, `on_disk_failure` those that
-    could not be written. `aux_state.py` describes the last two.
+    could not be written. `aux_state.py` describes the two after it. `quota` returns what limits
+    followers, if there is a limit.
     """
 
     config: BrokerConfig
@@ -75,6 +78,7 @@ class FetcherContext:
     on_disk_failure: Callable[[TopicPartition, Exception], None] | None = None
     aux_state_of: AuxStateOf | None = None
     from_last_tiered: Callable[[], bool] = bool
+    quota: Callable[[], ReplicationQuota | None] = lambda: None
 
 
 class ReplicaFetcher:
@@ -97,6 +101,7 @@ class ReplicaFetcher:
         self._touched: dict[Key, None] = {}  # may change their request in the next fetch
         self._starts_due_s = 0.0  # when all log starts are checked again
         self._pauses: dict[FetchState, asyncio.TimerHandle] = {}
+        self._held: dict[Key, asyncio.TimerHandle] = {}  # held back by the quota
         self._work = asyncio.Event()
         self._is_fetching = False
         self._fetch_count = 0
@@ -150,6 +155,8 @@ class ReplicaFetcher:
         """Change no log from now on; `stopped` waits for the tasks' end."""
         for task in self._tasks():
             task.cancel()
+        for timer in self._held.values():
+            timer.cancel()
         for state in self._states.values():
             self._drop(state)
         self._states.clear()
@@ -229,10 +236,15 @@ class ReplicaFetcher:
             self._session.restart()
         self._touch_risen_starts()
         touched, self._touched = self._touched, {}
+        quota = self._broker.quota()
         for key in touched:
             state = self._states.get(key)
             asked = None
-            if state is not None and state.state is State.FETCHING:
+            if (
+                state is not None
+                and state.state is State.FETCHING
+                and not (quota is not None and self._holds_back(key, state, quota))
+            ):
                 log = state.partition.log
                 asked = Asked(
                     log.log_end_offset,
@@ -242,6 +254,19 @@ class ReplicaFetcher:
                     self._config.replica_fetch_max_bytes,
                 )
             self._session.update(key, asked)
+
+    def _holds_back(self, key: Key, state: FetchState, quota: ReplicationQuota) -> bool:
+        """Return whether a partition must wait; it is looked at again soon (KIP-73)."""
+        topic, index = state.partition.topic_partition
+        if not quota.holds_back(topic, index, self._node_id):
+            return False
+        if key not in self._held:
+            self._held[key] = self._loop.call_later(HELD_BACK_S, self._let_go, key)
+        return True
+
+    def _let_go(self, key: Key) -> None:
+        del self._held[key]
+        self._touch(key)
 
     def _touch_risen_starts(self) -> None:
         """Report a log start that rose only here (retention, KIP-950) to the leader, within the
@@ -359,6 +384,9 @@ class ReplicaFetcher:
         appended = False
         if data.records:
             appended = self._append(state, data.records)
+            quota = self._broker.quota()
+            if quota is not None:
+                quota.record(*state.partition.topic_partition, len(data.records))
             if not appended:
                 # Batches of an epoch that is unknown here (KAFKA-18723).
                 self.fail(state, "no batch of this leader epoch")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tidelog.replication.alter_partition import AlterPartitionManager
 from tidelog.replication.assigned_logs import AssignedLogs
 from tidelog.replication.delayed_answers import DelayedAnswers
-from tidelog.replication.lost_logs import LOST
+from tidelog.replication.lost_logs import LOST, UNREAD
 from tidelog.replication.partition import Partition, ReadResult
 from tidelog.replication.purgatory import Purgatory
 from tidelog.replication.replica_state import ReplicaRules
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.metrics.meters import DataPathCounts
+    from tidelog.quotas.replication import ReplicationQuota
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.partition import FetchParams
@@ -90,6 +91,9 @@ class ReplicaManager:
         self.counts: DataPathCounts | None = None
         """Counts records of producers, and those read by consumers, from disk and from the remote
         tier; None if metrics are off. Set before the handlers are built."""
+        self._leader_quota: ReplicationQuota | None = None
+        self.follower_quota: ReplicationQuota | None = None
+        """Limits what the followers on this broker fetch; None without a limit."""
         self._log_config = log_config
         self._on_disk_failure = on_disk_failure
         self._timers = timers
@@ -101,14 +105,20 @@ class ReplicaManager:
         self._assigned = AssignedLogs(node_id, clock, logs, self.suspect)
         self.lost_logs = self._assigned.lost
         self.on_follower_begins: Callable[[Partition, int], None] | None = None
-        self.on_open_again: Callable[[TopicImage], None] | None = None
-        """Called with the topic of a log that was opened late, for lack of descriptors."""
+        self.on_opening: Callable[[TopicImage], None] | None = None
+        """Called with a topic whose logs were opened late, or went offline, without a new image."""
         self.on_suspect: Callable[[TopicPartition], None] | None = None
         """Called with a partition in which a read, or its opening, found damage."""
         self.suspects: set[TopicPartition] = set()
         """Suspect partitions from before there was a listener."""
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: dict[tuple[str, int], bytes] = {}  # the value is the topic id
+
+    def limit_replication(
+        self, leader: ReplicationQuota | None, follower: ReplicationQuota | None
+    ) -> None:
+        """Limit what this broker's leaders send, and what its followers fetch, from now on."""
+        self._leader_quota, self.follower_quota = leader, follower
 
     # ---- the image ----------------------------------------------------------------------------
 
@@ -195,7 +205,7 @@ class ReplicaManager:
         if isinstance(error, OSError) and not lacks_descriptors(error):
             self.disk_failed(key, error)
             return
-        if error is not LOST or not is_told:
+        if error not in (LOST, UNREAD) or not is_told:
             _log.error("%s is offline: %s", key, error)
         if lacks_descriptors(error):
             self._timers.call_at(self._timers.time() + _OPEN_AGAIN_S, self._open_again, key)
@@ -213,14 +223,19 @@ class ReplicaManager:
         self.logs.fail(log_dir, error)
         for partition in lost:
             self._wake_all(partition.topic_partition)
+        if self.on_opening is not None and self.image is not None:
+            for name in sorted({partition.topic_partition.topic for partition in lost}):
+                topic = self.image.topics.get(name)
+                if topic is not None:
+                    self.on_opening(topic)
 
     def _open_again(self, key: TopicPartition) -> None:
         """Open a log again that failed to open only for lack of descriptors."""
         topic = None if self.image is None else self.image.topics.get(key.topic)
         if key in self._offline and topic is not None:
             self._apply_topic(topic, topic.partitions)
-            if self.on_open_again is not None:
-                self.on_open_again(topic)
+            if self.on_opening is not None:
+                self.on_opening(topic)
 
     def disk_failed(
         self, key: TopicPartition, error: Exception, log_dir: str | None = None
@@ -253,7 +268,8 @@ class ReplicaManager:
             self._leave((topic.name, state.partition), delete=True)
 
     def _leave(self, key: tuple[str, int], *, delete: bool) -> None:
-        self._offline.pop(key, None)
+        if self._offline.pop(key, None) is not None:
+            self.logs.forget_offline(TopicPartition(*key))
         self.lost_logs.forget(TopicPartition(*key))
         partition = self._partitions.pop(key, None)
         if partition is not None:
@@ -304,6 +320,11 @@ class ReplicaManager:
     def partitions(self) -> Iterator[Partition]:
         """Return all replicas here."""
         return iter(list(self._partitions.values()))
+
+    @property
+    def offline_count(self) -> int:
+        """Return the number of replicas of this broker that are offline."""
+        return len(self._offline)
 
     # ---- appending ----------------------------------------------------------------------------
 
@@ -366,6 +387,7 @@ class ReplicaManager:
         results: list[ReadResult] = []
         is_progress = params.replica_id >= 0 and record_progress
         partitions = self._partitions
+        quota = self._leader_quota if params.replica_id >= 0 else None
         for request in requests:
             topic = request.topic
             partition = None if topic is None else partitions.get((topic, request.partition))
@@ -374,14 +396,14 @@ class ReplicaManager:
             elif request.topic_id not in (partition.topic_id, ZERO_UUID):
                 result = ReadResult(ErrorCode.INCONSISTENT_TOPIC_ID)
             else:
-                limit = request.max_bytes
+                limit = min(request.max_bytes, max_bytes)
+                must_read = min_one_batch
+                if quota is not None and quota.holds_back(
+                    partition.topic_partition.topic, request.partition, params.replica_id
+                ):
+                    limit, must_read = 0, False
                 try:
-                    result = partition.read(
-                        request,
-                        params,
-                        min(limit, max_bytes),
-                        min_one_batch=min_one_batch,
-                    )
+                    result = partition.read(request, params, limit, min_one_batch=must_read)
                 except Exception as error:  # noqa: BLE001 - Kafka: readFromLog, the others go on
                     result = self._failed_read(partition, error)
                 if is_progress and self._record_fetch(partition, request, params, result):
@@ -389,6 +411,10 @@ class ReplicaManager:
                 if result.size:
                     min_one_batch = False
                     max_bytes = max(0, max_bytes - result.size)
+                    if quota is not None:
+                        quota.record(
+                            partition.topic_partition.topic, request.partition, result.size
+                        )
             results.append(result)
         return results
 

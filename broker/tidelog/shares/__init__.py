@@ -9,8 +9,10 @@ settings.py         the settings of a group that count here
 start_offsets.py    where a group begins to read
 led_partition.py    one share partition: its stored state, its writes, its locks' timer
 sessions.py         share sessions of members; pure
+counts.py           what is counted for metrics; pure
 share_partitions.py all share partitions and sessions of a broker
 fetch_work.py       reading and acquiring for one request
 fetches.py          the request that waits for records
 remote_fetches.py   the one that waits for the remote tier
+gauges.py           metrics of share groups
 """

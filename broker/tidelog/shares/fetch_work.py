@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FetchWish", "PartitionAnswer", "ShareFetchWork"]
 
+_READ_BYTES_MIN, _READ_BYTES_MAX = 64 << 10, 32 << 20
 _VOID = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -79,20 +80,24 @@ class ShareFetchWork:
         return [led for led in self.leds if self._key(led) not in self.answers and led.is_fetchable]
 
     def read(self, leds: Sequence[LedPartition]) -> dict[LedPartition, ReadResult]:
-        """Read each where its group goes on, with an equal share of the bytes."""
+        """Read each where its group goes on, together about what the member will take.
+
+        The limits of bytes are far above that: Kafka reads only the headers of what it does not
+        give out, here it would all be read.
+        """
         if not leds:
             return {}
-        bytes_max = self.part_of_bytes(len(leds))
+        limits = [self.bytes_of(led, len(leds)) for led in leds]
         results = self.shares.replicas.read(
-            [_request(led, bytes_max) for led in leds],
+            [_request(led, limit) for led, limit in zip(leds, limits, strict=True)],
             FetchParams(isolation=self.settings.isolation),
-            max_bytes=self.wish.max_bytes,
+            max_bytes=max(self.wish.min_bytes, *limits),
         )
         return dict(zip(leds, results, strict=True))
 
-    def part_of_bytes(self, count: int) -> int:
-        """Return how many bytes each of so many partitions may give."""
-        return self.wish.max_bytes // max(count, 1)
+    def bytes_of(self, led: LedPartition, count: int) -> int:
+        """Return how many bytes one of so many partitions may give."""
+        return min(self.wish.max_bytes // count, max(led.read_bytes, self.wish.min_bytes))
 
     def take(self, led: LedPartition, result: ReadResult) -> None:
         """Acquire what was read of a partition, or note its error."""
@@ -111,11 +116,14 @@ class ShareFetchWork:
             return
         self.answers[key] = answer = self._acquire(led, result)
         self._records_left -= sum(last - first + 1 for first, last, _ in answer.acquired)
+        self._fit(led, result.size, len(answer.records))
         led.changed()
 
     def _acquire(self, led: LedPartition, result: ReadResult) -> PartitionAnswer:
         parts, state = result.records, led.state
         assert state is not None
+        if self._records_left <= 0 or not result.size:
+            return PartitionAnswer()
         records: Buffer = parts[0] if len(parts) == 1 else b"".join(parts)
         batches = read_batches(records)
         limits = self.settings.limits
@@ -138,6 +146,13 @@ class ShareFetchWork:
         if not acquired:
             return PartitionAnswer()
         return PartitionAnswer(records=cut_records(records, batches, acquired), acquired=acquired)
+
+    def _fit(self, led: LedPartition, read: int, taken: int) -> None:
+        """Let the next read of a share partition be about as large as what is taken of one."""
+        if self._records_left > 0 and taken == read and 2 * read > led.read_bytes:
+            led.read_bytes = min(2 * led.read_bytes, _READ_BYTES_MAX)
+        elif read and 4 * taken < led.read_bytes:
+            led.read_bytes = max(led.read_bytes // 2, _READ_BYTES_MIN)
 
     def note_failures(self) -> None:
         """Answer with the errors of the share partitions that are void."""

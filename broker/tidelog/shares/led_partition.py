@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tidelog.replication.partition import Partition
     from tidelog.replication.purgatory import Timers
     from tidelog.seams import Clock, TimerHandle
+    from tidelog.shares.counts import ShareCounts
     from tidelog.shares.partition_state import AckBatch
     from tidelog.shares.settings import ShareSettings
     from tidelog.tiered.reads.remote_reads import RemoteReads
@@ -35,6 +36,7 @@ __all__ = ["LedPartition", "Surroundings"]
 
 _log = logging.getLogger("tidelog.shares")
 
+READ_BYTES = 1 << 20  # of the first read
 _NOT_LOADED = "The share partition is not loaded. Fetch from it first."
 _COORDINATOR_MOVES = (
     ErrorCode.NOT_COORDINATOR,
@@ -59,6 +61,7 @@ class Surroundings(NamedTuple):
     wake: Callable[[tuple[str, int]], None]
     drop: Callable[[LedPartition], None]
     remote: RemoteReads | None
+    counts: ShareCounts
 
 
 class LedPartition:
@@ -66,6 +69,8 @@ class LedPartition:
 
     `state` is None until it is loaded. `failure` is why it is void, None while it is not.
     `is_read_remotely`: a read in the remote tier is in progress, and no other may begin.
+    `read_bytes`: how much the next read takes, about what members take of one.
+    `locks_ended`: number of records whose locks ended before a member acknowledged them.
     """
 
     __slots__ = (
@@ -79,7 +84,9 @@ class LedPartition:
         "is_read_remotely",
         "key",
         "leader_epoch",
+        "locks_ended",
         "partition",
+        "read_bytes",
         "state",
     )
 
@@ -90,6 +97,8 @@ class LedPartition:
         self.state: SharePartitionState | None = None
         self.failure: ShareError | None = None
         self.is_read_remotely = False
+        self.read_bytes = READ_BYTES
+        self.locks_ended = 0
         self._around = around
         self._state_epoch = 0
         self._queue: list[tuple[Change, Callable[[ShareError | None], None] | None]] = []
@@ -123,6 +132,11 @@ class LedPartition:
 
     async def load(self) -> None:
         """Read the stored state; then requests that wait for it go on."""
+        began = self.now()
+        await self._load()
+        self._around.counts.loads.record(self.now() - began)
+
+    async def _load(self) -> None:
         reading = Reading(self.key.topic_id, self.key.partition, self.leader_epoch)
         outcome = (await self._around.persister.read(self.key.group_id, [reading]))[0]
         if self.failure is not None:
@@ -217,6 +231,7 @@ class LedPartition:
         batches = state.expire(now, self.settings.limits)
         self.changed()
         if batches:
+            self.locks_ended += sum(each.last_offset - each.first_offset + 1 for each in batches)
             self._write(Change([], batches), None)
             self._around.wake(self.partition.topic_partition)
 

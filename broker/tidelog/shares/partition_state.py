@@ -29,7 +29,6 @@ _STORED = {2: RecordState.ACKNOWLEDGED, 3: RecordState.ARCHIVED, 4: RecordState.
 _NOT_FOUND = "Batch record not found. The {} offset in request is past acquired records."
 _NOT_ACQUIRED = "The offset cannot be acknowledged. The offset is not acquired."
 _BATCH_NOT_ACQUIRED = "The batch cannot be acknowledged. The batch is not in the acquired state."
-_BUSY = "The record state is invalid. The acknowledgement of delivery could not be completed."
 _NOT_OWNER = "Member is not the owner of offset"
 _NOT_OWNER_OF_BATCH = "Member is not the owner of batch record"
 _NO_RENEWALS = "Renewing acquisition locks is not enabled for the group."
@@ -113,6 +112,11 @@ class SharePartitionState:
         return sum(span.size for span in self.in_flight.spans if span.will_be_done)
 
     @property
+    def acquired_count(self) -> int:
+        """Number of records that members hold."""
+        return sum(span.size for span in self._held())
+
+    @property
     def next_deadline(self) -> float | None:
         """When the first lock ends."""
         return min(
@@ -176,9 +180,7 @@ class SharePartitionState:
 
     def _check_owner(self, span: Span, member_id: str) -> None:
         is_whole = (span.first, span.last) == span.batch
-        if span.target is not None:
-            reason = _BUSY
-        elif span.state is not RecordState.ACQUIRED:
+        if span.target is not None or span.state is not RecordState.ACQUIRED:
             reason = _BATCH_NOT_ACQUIRED if is_whole else _NOT_ACQUIRED
         elif span.member_id != member_id:
             reason = _NOT_OWNER_OF_BATCH if is_whole else _NOT_OWNER

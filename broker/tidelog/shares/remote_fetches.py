@@ -55,14 +55,13 @@ class RemoteShareFetch(DelayedOperation[tuple[str, int]]):
     def begin(self) -> None:
         """Begin all reads; answer at once if they are all done."""
         work = self.work
-        bytes_max = work.part_of_bytes(len(self._results))
         for led in self._results:
             assert led.state is not None
             led.is_read_remotely = True
             read = RemoteRead(
                 id_of(led.partition),
                 led.state.next_fetch_offset,
-                bytes_max,
+                work.bytes_of(led, len(self._results)),
                 committed=work.settings.isolation == TRANSACTION_COMMITTED,
             )
             self._pending[led] = self._reads.fetch(read, led.partition.log, self._read_done)

@@ -91,6 +91,11 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions in all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def get(self, group_id: str, member_id: str) -> ShareSession | None:
         """Return a member's session, or None."""
         return self._sessions.get((group_id, member_id))

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 from tidelog.awaiting import begun
 from tidelog.coordinators.share.values import SharePartition
 from tidelog.replication.purgatory import Purgatory
+from tidelog.shares.counts import ShareCounts
 from tidelog.shares.led_partition import LedPartition, Surroundings
 from tidelog.shares.records import ShareError
 from tidelog.shares.sessions import ShareSessions
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from typing import Any
 
     from tidelog.coordinators.share.persister import Persister
@@ -65,6 +66,7 @@ class SharePartitions:
         """The fetches that wait for the remote tier."""
         replicas.purgatories.append(self.remote_purgatory)
         self.sessions = ShareSessions(sessions_max)
+        self.counts = ShareCounts()
         self._led: dict[SharePartition, LedPartition] = {}
         self._by_place: dict[TopicPartition, dict[SharePartition, LedPartition]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -78,11 +80,16 @@ class SharePartitions:
             self.wake,
             self._drop,
             remote,
+            self.counts,
         )
         replicas.follow_roles(self)
 
     def __len__(self) -> int:
         return len(self._led)
+
+    def led(self) -> Iterable[LedPartition]:
+        """Return all share partitions."""
+        return self._led.values()
 
     # ---- share partitions ---------------------------------------------------------------------
 
@@ -134,10 +141,20 @@ class SharePartitions:
         on_done: Callable[[dict[TopicIdPartition, ShareError | None]], None],
     ) -> None:
         """Acknowledge records of several partitions; `on_done` is called with all outcomes."""
-        calls = {
-            key: (lambda led, tell, batches=batches: led.acknowledge(member_id, batches, tell))
-            for key, batches in acks.items()
-        }
+
+        def ask(
+            batches: Sequence[AckBatch],
+            led: LedPartition,
+            tell: Callable[[ShareError | None], None],
+        ) -> None:
+            def done(error: ShareError | None) -> None:
+                if error is None:
+                    self.counts.acknowledge(batches)
+                tell(error)
+
+            led.acknowledge(member_id, batches, done)
+
+        calls = {key: partial(ask, batches) for key, batches in acks.items()}
         self._ask_each(group_id, calls, on_done)
 
     def release(self, session: ShareSession) -> None:

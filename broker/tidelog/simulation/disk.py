@@ -309,6 +309,7 @@ class SimFiles:
     def read_bytes(self, path: str) -> bytes:
         """The whole content."""
         self.fence()
+        self.disk.trouble.read_whole(path)
         inode = self.disk.names.get(path)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, path)

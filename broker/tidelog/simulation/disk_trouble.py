@@ -38,6 +38,8 @@ class Trouble:
         """Asked at each sync with something to write, with its path: whether this is the one."""
         self.on_failed_sync: Callable[[], None] = lambda: None
         self.write_fails = self.read_fails = False
+        self.unreadable: str | None = None
+        """A log directory whose files cannot be read as a whole, as at a start."""
         self.violation: str | None = None  # a failed folder was synced again
         self.on_violation: Callable[[str], None] = lambda _violation: None
         self._bad: Any = None  # the file that cannot be read
@@ -53,7 +55,7 @@ class Trouble:
         """Nothing fails any more; what is lost stays lost."""
         self.sync_fails = None
         self.write_fails = self.read_fails = False
-        self._bad = None
+        self._bad = self.unreadable = None
 
     def sync(self, path: str, inode: Inode | None) -> None:
         """Before a sync. `inode` is None for a folder."""
@@ -81,6 +83,11 @@ class Trouble:
             self._bad, self.read_fails = inode, False
         if self._bad is inode:
             raise OSError(errno.EIO, "simulated failed read")
+
+    def read_whole(self, path: str) -> None:
+        """Before a read of a whole file."""
+        if self.unreadable is not None and path.startswith(f"{self.unreadable}/"):
+            raise OSError(errno.EIO, "simulated unreadable directory", path)
 
     def write(self) -> None:
         """Before a write: one fails."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tidelog.control.state import ClusterState
+    from tidelog.control.state import ClusterState, GroupState
     from tidelog.embedded.running import RunningCluster
 
 __all__ = ["Clusters", "new_cluster", "own_state"]
@@ -30,11 +30,20 @@ FAST = {
     "group.consumer.assignment.interval.ms": 0,
     "group.consumer.heartbeat.interval.ms": 200,
     "group.consumer.min.heartbeat.interval.ms": 200,
+    "group.share.assignment.interval.ms": 0,
+    "group.share.heartbeat.interval.ms": 200,
+    "group.share.min.heartbeat.interval.ms": 200,
+    "group.streams.assignment.interval.ms": 0,
+    "group.streams.heartbeat.interval.ms": 200,
+    "group.streams.min.heartbeat.interval.ms": 200,
     "log.cleaner.backoff.ms": 200,
 }
 FAST_OF_SEVERAL = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
 FAST_OF_TIER = {"remote.log.manager.task.interval.ms": 500}
-KAFKA = {"group.initial.rebalance.delay.ms": 3000}  # which a developer's broker has not
+KAFKA = {  # which a developer's broker has not
+    "group.initial.rebalance.delay.ms": 3000,
+    "group.streams.initial.rebalance.delay.ms": 3000,
+}
 
 
 def new_cluster(options: Mapping[str, Any]) -> RunningCluster:
@@ -170,11 +179,12 @@ class Clusters:
 
 def own_state(state: ClusterState, topics: Sequence[str], ids: Sequence[str]) -> ClusterState:
     """Leave out the groups and transactions that have neither these topics nor these ids."""
-    groups = (
-        one
-        for one in state.groups
-        if one.group_id in ids or any(each.topic in topics for each in one.offsets)
-    )
+
+    def is_of(group: GroupState) -> bool:
+        read = {one.topic for one in group.offsets} | {one.topic for one in group.shares}
+        return group.group_id in ids or not read.isdisjoint(topics)
+
+    groups = filter(is_of, state.groups)
     transactions = (
         one
         for one in state.transactions

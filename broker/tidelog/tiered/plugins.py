@@ -50,7 +50,6 @@ _OURS = {
 _CLASS_NAME = ".class.name"
 _CLIENTS = "remote.log.metadata.common.client"
 _NAMES_KEY = re.compile(r"[\w.-]+: ")  # an error of a setting begins with its name
-_METADATA_FOLDER = "remote-log-metadata"  # in the first log directory
 _TOPIC_BASED = re.compile(  # Kafka's name, and those that tidelog's own class has and had
     r"org\.apache\.kafka\.server\.log\.remote\.metadata\.storage\.TopicBasedRemoteLogMetadataManager"
     r"|tidelog\.(tiered|remote)\.metadata[._]topic[.:]TopicBasedMetadata"
@@ -158,7 +157,6 @@ def metadata_manager(
     if not _is_topic_based(config):
         return new_metadata(config, cluster.cluster_id)
     properties = metadata_properties(config, cluster.cluster_id)
-    folder = f"{properties['log.dir']}/{_METADATA_FOLDER}"
     timeout_ms = config.request_timeout_ms
     try:
         client = MetadataTopicClient(
@@ -169,7 +167,7 @@ def metadata_manager(
             settings=ClientSettings.of(properties, request_timeout_ms=timeout_ms),
             listener=(config.remote_log_metadata_manager_listener_name or "").upper(),
         )
-        files = MetadataFiles(runtime.async_files, folder)
+        files = MetadataFiles(runtime.async_files, properties["log.dir"])
         topic = TopicBasedMetadata(client, files, cluster.create_topic, on_failure)
         topic.configure(properties)
     except ValueError as error:

@@ -18,10 +18,13 @@
     admin                CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs
     configs              DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
     quotas               DescribeClientQuotas, AlterClientQuotas
+    telemetry            GetTelemetrySubscriptions, PushTelemetry (KIP-714)
+    users                DescribeUserScramCredentials
     cluster_admin        ElectLeaders, Alter- and ListPartitionReassignments, UnregisterBroker
     controller           AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds,
                          Envelope
     quorum               Vote, BeginQuorumEpoch, EndQuorumEpoch, DescribeQuorum, FetchSnapshot
+    raft_voters          AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter (KIP-853)
     metadata_records     values of `__cluster_metadata`
     quorum_records       control records of `__cluster_metadata` and its snapshots
     remote_metadata      values of `__remote_log_metadata`

@@ -405,5 +405,7 @@ def decode_record(value: Buffer) -> tuple[Message, int]:
         raise ProtocolError(f"metadata record with unknown frame version {frame_version}")
     table = RECORDS.get(api_key)
     if table is None:
-        raise ProtocolError(f"metadata record with unknown api key {api_key}")
+        raise ProtocolError(
+            f"metadata record with unknown api key {api_key}: a newer Apache Kafka wrote it"
+        )
     return codec(table, version).decode(value, position), version

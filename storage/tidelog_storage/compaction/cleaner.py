@@ -94,7 +94,7 @@ class LogCleaner:
 
     def __init__(self, logs: LogManager, limits: CleanerLimits) -> None:
         self._logs = logs
-        self._limits = limits
+        self.limits = limits
         self._running: dict[TopicPartition, Cleaning] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
 
@@ -165,7 +165,7 @@ class LogCleaner:
                 },
             ),
             Limits(log.config.segment_size, SegmentOptions.of(log.config)),
-            offset_map=OffsetMap(self._limits.map_bytes, self._limits.map_load_factor),
+            offset_map=OffsetMap(self.limits.map_bytes, self.limits.map_load_factor),
         )
 
     def prepare_checkpoint(self, cleaning: Cleaning) -> Callable[[], None] | None:

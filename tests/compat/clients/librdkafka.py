@@ -5,7 +5,15 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    AcknowledgeType,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from compat.clients.protocol import WAIT_S, Driver, Member, deadline, decoded, encoded
@@ -123,12 +131,42 @@ class Flood(threading.Thread):
             self.acknowledged.append(int(message.value() or b""))
 
 
+class ShareMember:
+    """A member of a share group, and what it has polled."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        places = {"bootstrap.servers": request["bootstrap"], "group.id": request["group"]}
+        self.consumer = ShareConsumer({**places, **request["settings"]})
+        self.consumer.subscribe([request["topic"]])
+        self.polled: dict[int, Message] = {}
+
+    def poll(self, wait_s: float) -> list[tuple[int, str, int]]:
+        """The first records that come; none after the time is up."""
+        over = deadline(wait_s)
+        self.polled = {}
+        while not self.polled and not over():
+            for message in self.consumer.poll(0.1):
+                record(message)
+                self.polled[message.offset() or 0] = message
+        return [
+            (offset, (message.value() or b"").decode(), message.delivery_count() or 0)
+            for offset, message in self.polled.items()
+        ]
+
+    def commit(self, marks: list[tuple[int, str]]) -> list[str]:
+        """Acknowledge records and send that; the errors."""
+        for offset, kind in marks:
+            self.consumer.acknowledge(self.polled[offset], AcknowledgeType[kind])
+        return [str(error) for error in self.consumer.commit_sync(WAIT_S).values() if error]
+
+
 class LibrdkafkaDriver(Driver):
     member_class = GroupMember
 
     def __init__(self) -> None:
         super().__init__()
         self.producers: dict[str, Producer] = {}
+        self.share_members: dict[str, ShareMember] = {}
 
     def do_produce(self, request: dict[str, Any]) -> dict[str, Any]:
         producer = Producer(producer_config(request))
@@ -170,6 +208,22 @@ class LibrdkafkaDriver(Driver):
             answer["acknowledged"] = self.flooding.acknowledged
             answer["failed"] = self.flooding.failed
         return answer
+
+    def do_share_open(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.share_members[request["member"]] = ShareMember(request)
+        return {}
+
+    def do_share_poll(self, request: dict[str, Any]) -> dict[str, Any]:
+        member = self.share_members[request["member"]]
+        return {"records": member.poll(request["wait_ms"] / 1000)}
+
+    def do_share_commit(self, request: dict[str, Any]) -> dict[str, Any]:
+        member = self.share_members[request["member"]]
+        return {"errors": member.commit(request["marks"])}
+
+    def do_share_close(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.share_members.pop(request["member"]).consumer.close()
+        return {}
 
     def do_txn_open(self, request: dict[str, Any]) -> dict[str, Any]:
         self.producers[request["producer"]] = transactional(request)

@@ -19,7 +19,12 @@ All carry `op` and `bootstrap`. Keys, values and header values are base64 or nul
 | txn_end | producer, commit (else abort) | |
 | txn_close | producer | |
 | txn_init, txn_offsets | below | |
+| share_open, share_close | member; group, topic, settings (Java and librdkafka) | |
+| share_poll | member, wait_ms | records [[offset, value, deliveries]] |
+| share_commit | member, marks [[offset, "ACCEPT", "RELEASE", "REJECT" or (not librdkafka) "RENEW"]] | errors |
 | copy | topic, to, group, transactional_id, count, commit | copied (so many, with their offsets in one transaction) |
+
+Of Java, librdkafka and Go alone: members of share groups.
 
 Of Java and librdkafka alone: `txn_open` with init (false: later, by `txn_init`), max_block_ms (of
 each call) and delivery_timeout_ms; `txn_offsets` with producer, group, topic, partition, offset and

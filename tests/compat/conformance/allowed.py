@@ -54,7 +54,13 @@ def last_in_sync(reference: Any, tidelog: Any) -> bool:
     return (reference, tidelog) in (([], [3]), ([3], []))
 
 
-FEATURES = ("group.version", "metadata.version", "transaction.version")
+FEATURES = (
+    "group.version",
+    "metadata.version",
+    "share.version",
+    "streams.version",
+    "transaction.version",
+)
 NEW_CONFIGS = (
     "errors.deadletterqueue.group.enable",
     "max.decompressed.message.bytes",
@@ -67,7 +73,7 @@ LEFT_BEHIND = (
     "what an earlier reassignment added and the last one does not want is dropped at once; the"
     " reference waits until it is in sync, to remove it then"
 )
-NOT_BUILT = "a feature is listed once it is built: share groups and more are not"
+NOT_BUILT = "`kraft.version` is listed where the metadata log names the voters"
 CUT = "whole batches only; the reference cuts the last batch at the limit and clients drop it"
 ENDS_WITH_ITS_EPOCH = (
     "a remote read ends where the leader epoch does that it began in: what lies behind in the same"
@@ -182,11 +188,6 @@ ALLOWED = (
         "*",
         "a setting of something tidelog does not have is unknown to it, and refused at the start",
         not_served,
-    ),
-    Allowed(
-        "DescribeConfigs-every-broker-config-*",
-        "*.share.coordinator.state.topic.*",
-        "one replica: the profile of a developer's broker",
     ),
     Allowed(
         "DescribeConfigs-every-broker-config-*",

@@ -216,6 +216,68 @@ def broker_configs(s: Session, version: int) -> None:
     alter(s, version, BROKER, "", ("log.retention.ms", SET, "100000"), **only)
 
 
+@case("IncrementalAlterConfigs")
+def dynamic_broker_configs(s: Session, version: int) -> None:
+    """What a running broker takes and what it refuses; nothing is changed."""
+    for name in ("1", ""):
+        for key, value in (
+            ("log.cleaner.threads", "2"),
+            ("log.cleaner.threads", "3"),
+            ("log.cleaner.backoff.ms", "1"),
+            ("log.cleaner.io.buffer.load.factor", "most"),
+            ("max.connections", "-1"),
+            ("max.connections.per.ip", "5"),
+            ("producer.id.expiration.ms", "0"),
+            ("transaction.partition.verification.enable", "false"),
+            ("telemetry.max.bytes", "5"),
+            ("log.retention.check.interval.ms", "5"),
+        ):
+            alter(s, version, BROKER, name, (key, SET, value), validate_only=True)
+    alter(s, version, BROKER, "", ("listeners", SET, "PLAINTEXT://:1"), validate_only=True)
+
+
+@case("IncrementalAlterConfigs")
+def client_metrics(s: Session, version: int) -> None:
+    """Subscriptions of clients' metrics (KIP-714)."""
+    name = f"{s.name}.metrics"
+
+    def ask(*ops: Any, of: str = name, **more: Any) -> None:
+        alter(s, version, CLIENT_METRICS, of, *ops, **more)
+
+    ask(("metrics", SET, "a.,b."), ("interval.ms", SET, "1000"))
+    seen(s, name, CLIENT_METRICS, metrics="a.,b.", interval_ms="1000", match="")
+    resource = {"resource_type": CLIENT_METRICS, "resource_name": name, "configuration_keys": None}
+    answer = s.quietly("DescribeConfigs", 4, resources=[resource], include_synonyms=True)
+    listed = answer["results"][0].pop("configs")
+    s.record("DescribeConfigs", {**answer, **{one["name"]: one for one in listed}})
+    for op in (
+        ("metrics", SET, ""),
+        ("metrics", SET, "a,,b"),
+        ("metrics", SET, "a,a"),
+        ("metrics", APPEND, "c."),
+        ("metrics", SET, None),
+        ("metrics", 9, "c."),
+        ("interval.ms", SET, "99"),
+        ("interval.ms", SET, "3600001"),
+        ("interval.ms", SET, "soon"),
+        ("match", SET, "client_id"),
+        ("match", SET, "client_id="),
+        ("match", SET, "client_id=a="),
+        ("match", SET, "client_id=a=b"),
+        ("match", SET, "=a"),
+        ("match", SET, "no_such=a"),
+        ("match", SET, "client_id=("),
+        ("match", SET, "client_id=a.*,client_id=b,client_software_name=[a-z]+"),
+        ("no.such.key", SET, "1"),
+        ("no.such.key", DELETE, None),
+    ):
+        ask(op, validate_only=True)
+    ask(("metrics", SET, "*"), of="")
+    ask(*[(key, DELETE, None) for key in ("metrics", "interval.ms", "match")])
+    seen(s, name, CLIENT_METRICS, metrics="", interval_ms="300000", match="")
+    describe(s, 4, CLIENT_METRICS, "")
+
+
 @case("AlterConfigs")
 def replaced(s: Session, version: int) -> None:
     name = s.topic(retention_ms="7000")
@@ -238,16 +300,18 @@ def replaced(s: Session, version: int) -> None:
 
 @case("ListConfigResources")
 def resources_of_types(s: Session, version: int) -> None:
-    """A group with settings is listed, a group without is not."""
-    topic, group = s.topic(), f"{s.name}.group"
+    """A group with settings is listed, a group without is not; likewise clients' metrics."""
+    topic, group, metrics = s.topic(), f"{s.name}.group", f"{s.name}.metrics"
     alter(s, 1, GROUP, group, ("consumer.session.timeout.ms", SET, "50000"))
     seen(s, group, GROUP, consumer_session_timeout_ms="50000")
+    alter(s, 1, CLIENT_METRICS, metrics, ("metrics", SET, "*"))
+    seen(s, metrics, CLIENT_METRICS, metrics="*")
     for types in ([GROUP], [TOPIC, GROUP], [BROKER], [BROKER, LOGGER], [CLIENT_METRICS], []):
         answer = s.quietly("ListConfigResources", version, **listing(version, types))
         mine = [
             one
             for one in answer.pop("config_resources")
-            if one["resource_name"] in ("1", topic, group)
+            if one["resource_name"] in ("1", topic, group, metrics)
         ]
         s.record("ListConfigResources", {**answer, "mine": mine})
     if version > 0:

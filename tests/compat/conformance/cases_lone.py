@@ -1,5 +1,5 @@
 """Cases: what a broker that is its own controller answers to whoever administers several:
-DescribeQuorum, ElectLeaders, reassignments, UnregisterBroker, UpdateFeatures."""
+DescribeQuorum, ElectLeaders, reassignments, UnregisterBroker, UpdateFeatures, voters (KIP-853)."""
 
 from __future__ import annotations
 
@@ -99,3 +99,46 @@ def features(s: Session, version: int) -> None:
         ask(("group.version", 0, kind), ("transaction.version", 1, kind), validate_only=True)
     ask(("group.version", 1, UPGRADE), ("group.version", 1, SAFE), validate_only=True)
     ask(("kraft.version", 0, SAFE), ("streams.version", 0, SAFE), validate_only=True)
+
+
+DIRECTORY = bytes(15) + b"\x07"
+CONTROLLER = {"name": "CONTROLLER", "host": "somewhere", "port": 9}
+
+
+@case("AddRaftVoter")
+def voter_to_add(s: Session, version: int) -> None:
+    """The voters are those of the settings: each refusal comes before the one for that."""
+
+    def ask(**fields: Any) -> None:
+        asked = {"timeout_ms": 5000, "voter_id": 7, "voter_directory_id": DIRECTORY}
+        s.ask("AddRaftVoter", version, **{**asked, "listeners": [CONTROLLER], **fields})
+
+    for voter_id in (7, 1, -1):
+        ask(cluster_id=None, voter_id=voter_id)
+    ask(cluster_id=None, voter_directory_id=bytes(16))
+    ask(cluster_id=None, voter_directory_id=bytes(16), listeners=[])
+    for name in ("controller", "OTHER"):
+        ask(cluster_id=None, listeners=[{**CONTROLLER, "name": name}])
+    ask(cluster_id=None, listeners=[])
+    ask(cluster_id=None, timeout_ms=-1)
+    if version:
+        ask(cluster_id=None, ack_when_committed=False)
+    s.record("AddRaftVoter", _elsewhere(s, "AddRaftVoter", version, listeners=[], timeout_ms=1))
+
+
+@case("RemoveRaftVoter")
+def voter_to_remove(s: Session, version: int) -> None:
+    for voter_id, directory in ((7, DIRECTORY), (1, DIRECTORY), (-1, DIRECTORY), (1, bytes(16))):
+        fields = {"voter_id": voter_id, "voter_directory_id": directory}
+        s.ask("RemoveRaftVoter", version, cluster_id=None, **fields)
+    s.record("RemoveRaftVoter", _elsewhere(s, "RemoveRaftVoter", version))
+
+
+def _elsewhere(s: Session, api: str, version: int, **fields: Any) -> dict[str, Any]:
+    """The answer to a request for another cluster, without the id of this one."""
+    voter = {"voter_id": -1, "voter_directory_id": bytes(16)}
+    answer = s.quietly(api, version, cluster_id="another", **voter, **fields)
+    return {
+        **answer,
+        "error_message": answer["error_message"].rpartition('"')[0].rpartition('"')[0],
+    }

@@ -1,4 +1,7 @@
-"""Cases: DescribeClientQuotas, AlterClientQuotas. Quotas are removed at the end of a case."""
+"""Cases: DescribeClientQuotas, AlterClientQuotas, DescribeUserScramCredentials.
+
+Quotas are removed at the end of a case.
+"""
 
 from __future__ import annotations
 
@@ -178,3 +181,10 @@ def refused_filters(s: Session, version: int) -> None:
         asked(("user", EXACT, f"{s.name}.none")),
     ):
         s.ask("DescribeClientQuotas", version, **fields)
+
+
+@case("DescribeUserScramCredentials")
+def users_without_credentials(s: Session, version: int) -> None:
+    for names in (None, [], [f"{s.name}.none"], [""], [f"{s.name}.two"] * 2):
+        users = None if names is None else [{"name": name} for name in names]
+        s.ask("DescribeUserScramCredentials", version, users=users)

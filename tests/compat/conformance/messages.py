@@ -15,13 +15,20 @@ MODULES = (
     "configs",
     "groups",
     "consumer_groups",
+    "share_groups",
+    "share_group_offsets",
+    "share_consumers",
+    "share_state",
     "group_admin",
     "group_offsets",
     "txns",
     "txn_admin",
     "cluster_admin",
     "quotas",
+    "streams_groups",
+    "users",
     "quorum",
+    "raft_voters",
 )
 API_VERSIONS_KEY = 18
 

@@ -22,11 +22,22 @@ NAMED = {
 }
 MACHINE = {"total_bytes", "usable_bytes", "cluster_id"}
 # Lists whose order no client may rely on, by what identifies an element.
-SORT_KEYS = ("name", "group_id", "config_name", "resource_name", "api_key", "topic", "topic_name")
+SORT_KEYS = (
+    "name",
+    "group_id",
+    "config_name",
+    "resource_name",
+    "api_key",
+    "topic",
+    "topic_name",
+    "subtopology_id",
+)
 NODES = {"brokers": ("node_id", "broker_id"), "nodes": ("node_id",)}
 BY_INDEX = {("Produce", "partition_responses"), ("ListOffsets", "partitions")}
 BY_INDEX |= {("DescribeLogDirs", "partitions"), ("TxnOffsetCommit", "partitions")}
 BY_INDEX |= {("AlterReplicaLogDirs", "partitions")}
+BY_INDEX |= {(f"{verb}ShareGroupOffsets", "partitions") for verb in ("Describe", "Alter")}
+BY_INDEX |= {("ShareFetch", "partitions")}
 BY_INDEX |= {("AddPartitionsToTxn", "results_by_partition"), ("WriteTxnMarkers", "partitions")}
 ORDERED = {"Fetch", "Produce", "JoinGroup"}
 NOW_WITHIN_MS = 3_600_000
@@ -107,7 +118,7 @@ class Normaliser:
                 values = sorted(values, key=lambda one: (str(one[key]), repr(one)))
         normal = [self._value(name, one, sort=sort) for one in values]
         # Members come in the order of a hash table; their names were given before.
-        if name == "members":
+        if name in ("members", "partitions_by_user_endpoint"):
             return sorted(normal, key=repr)
         # Kafka answers partitions with errors apart from the others.
         return sorted(normal, key=_index) if (self._api, name) in BY_INDEX else normal

@@ -12,6 +12,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -37,6 +38,8 @@ final class Client {
     private final Map<String, Member> members = new HashMap<>();
     private final Transactions transactions = new Transactions();
     private final WordCount wordCount = new WordCount();
+    private final ShareMembers shareMembers = new ShareMembers();
+    private final ConnectWorker connectWorker = new ConnectWorker();
 
     void serve(JsonNode request, ObjectNode answer) throws Exception {
         switch (request.get("op").asText()) {
@@ -49,8 +52,12 @@ final class Client {
             case "leave" -> members.remove(text(request, "member")).leave();
             case "txn_open", "txn_init", "txn_send", "txn_offsets", "txn_end", "txn_close", "copy" ->
                 transactions.serve(request, answer);
+            case "share_open", "share_poll", "share_commit", "share_close" ->
+                shareMembers.serve(request, answer);
             case "wordcount_start", "wordcount_state", "wordcount_stop" ->
                 wordCount.serve(request, answer);
+            case "connect_start", "connect_stop", "translated_offsets" ->
+                connectWorker.serve(request, answer);
             default -> administer(request, answer);
         }
     }
@@ -225,6 +232,7 @@ final class Client {
         private final ConcurrentLinkedQueue<Runnable> work = new ConcurrentLinkedQueue<>();
         private final List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
         private final KafkaConsumer<byte[], byte[]> consumer;
+        private final boolean isOfNewProtocol;
         private volatile boolean running = true;
         private final Thread thread;
 
@@ -242,6 +250,7 @@ final class Client {
             if (request.hasNonNull("instance")) {
                 config.put("group.instance.id", text(request, "instance"));
             }
+            isOfNewProtocol = request.hasNonNull("protocol");
             consumer = consumer(config);
             consumer.subscribe(List.of(text(request, "topic")));
             thread = new Thread(this::run);
@@ -251,13 +260,25 @@ final class Client {
 
         private void run() {
             while (running) {
-                ConsumerRecords<byte[], byte[]> polled = consumer.poll(Duration.ofMillis(50));
-                polled.forEach(records::add);
+                poll().forEach(records::add);
                 for (Runnable job = work.poll(); job != null; job = work.poll()) {
                     job.run();
                 }
             }
             consumer.close();
+        }
+
+        /**
+         * A poll of the new consumer does not sleep while the member waits to join
+         * (AbstractHeartbeatRequestManager.maximumTimeToWait is 0 then): it would take a core from the
+         * brokers that it waits for. Its other thread takes one while no broker answers.
+         */
+        private ConsumerRecords<byte[], byte[]> poll() {
+            boolean wouldSpin = isOfNewProtocol && consumer.assignment().isEmpty();
+            if (wouldSpin) {
+                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(20));
+            }
+            return consumer.poll(Duration.ofMillis(wouldSpin ? 0 : 50));
         }
 
         private void queued(Runnable job) throws Exception {

@@ -139,8 +139,9 @@ public final class Driver {
         tool.start();
         tool.join(request.path("timeout_ms").asLong(60_000));
         if (tool.isAlive()) {
-            code[0] = -1;
             tool.interrupt();
+            tool.join(2_000);  // or its exit would be taken for that of the next tool
+            code[0] = -1;
         }
         System.out.flush();
         System.setOut(out);

@@ -1,4 +1,5 @@
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.time.Duration;
 import java.util.Arrays;
@@ -19,9 +20,17 @@ final class WordCount {
     void serve(JsonNode request, ObjectNode answer) {
         switch (request.get("op").asText()) {
             case "wordcount_start" -> start(request);
-            case "wordcount_state" -> answer.put("state", streams.state().name());
+            case "wordcount_state" -> state(answer);
             default -> streams.close(Duration.ofSeconds(20));
         }
+    }
+
+    private void state(ObjectNode answer) {
+        answer.put("state", streams.state().name());
+        ArrayNode tasks = answer.putArray("tasks"); // the active ones
+        streams.metadataForLocalThreads().stream()
+            .flatMap(thread -> thread.activeTasks().stream())
+            .map(task -> task.taskId().toString()).sorted().forEach(tasks::add);
     }
 
     private void start(JsonNode request) {
@@ -32,9 +41,13 @@ final class WordCount {
         config.put("state.dir", Client.text(request, "folder"));
         config.put("statestore.cache.max.bytes", "0"); // every count is sent on
         // A killed one's tasks and open transaction are noticed soon.
-        config.put("session.timeout.ms", "2000");
-        config.put("heartbeat.interval.ms", "300");
         config.put("producer.transaction.timeout.ms", "3000");
+        String protocol = request.path("protocol").asText("classic");
+        config.put("group.protocol", protocol);
+        if (protocol.equals("classic")) { // else the broker says
+            config.put("session.timeout.ms", "2000");
+            config.put("heartbeat.interval.ms", "300");
+        }
         config.put("auto.offset.reset", "earliest");
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(Client.text(request, "from"), Consumed.with(Serdes.ByteArray(), Serdes.String()))

@@ -17,7 +17,6 @@ from sim.observed_beats import places_of
 from sim.wire import Lost
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
-from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
 
 if TYPE_CHECKING:
     from histories.calls import Place
@@ -59,7 +58,7 @@ class ConsumerMember(MemberProcess):
                 await asyncio.sleep(self.rng.uniform(*BEAT_S))
                 await self._reconcile()
                 if not self.world.is_quiet and self.rng.random() < HANG_UP:
-                    await self._hang_up()
+                    await self.hang_up(self._request(), 1)
                 await self._beat()
                 if self.epoch > 0 and self.rng.random() < COMMIT:
                     await self.commit_some(self.held)
@@ -95,7 +94,7 @@ class ConsumerMember(MemberProcess):
         self.held = self.target
         if new:
             self.world.history.count("partitions taken")
-            await self._look(new)
+            await self.look(new)
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -185,50 +184,7 @@ class ConsumerMember(MemberProcess):
             self.client.forget()
             await asyncio.sleep(PAUSE_S)
 
-    async def _look(self, places: frozenset[Place]) -> None:
-        """Where it goes on reading: at no older offset than was acknowledged before."""
-        asked = {place: topic for place in sorted(places) if (topic := self.topic_of(place))}
-        if not asked or self.epoch <= 0:
-            return
-        acked = {
-            (topic.name, index): self.world.history.commits(self.group, topic.name, index).acked
-            for (_, index), topic in asked.items()
-        }
-        topics = [
-            OffsetFetchRequest.OffsetFetchRequestTopics(name=name, partition_indexes=[index])
-            for name, index in acked
-        ]
-        group = OffsetFetchRequest.OffsetFetchRequestGroup(
-            group_id=self.group, member_id=self.member_id, member_epoch=self.epoch, topics=topics
-        )
-        answer = (await self.client.ask(OffsetFetchRequest(groups=[group]), 9)).groups[0]
-        error = ErrorCode(answer.error_code)
-        if error is not ErrorCode.NONE:
-            is_known = error in NOT_NOW or error in LATE
-            require(is_known, f"OffsetFetch of {self.name} was answered {error.name}")
-            return
-        if self.client.life is None:
-            return
-        for topic in answer.topics:
-            for each in topic.partitions:
-                wanted = acked[topic.name, each.partition_index]
-                require(
-                    each.committed_offset >= wanted,
-                    f"{self.group} committed {wanted} of {topic.name}-{each.partition_index}, and"
-                    f" its next owner begins at {each.committed_offset}",
-                )
-
     # -- bad manners -------------------------------------------------------------------------------
-
-    async def _hang_up(self) -> None:
-        """A heartbeat is sent, and its answer not waited for."""
-        asking = asyncio.get_running_loop().create_task(self.client.ask(self._request(), 1))
-        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.sleep(self.rng.uniform(0, 0.01))
-        self.client.close()
-        await asyncio.wait([asking])
-        self.world.history.count("answers not waited for")
-        raise Lost("it hung up")
 
     async def _misbehave(self) -> None:
         """Now and then it stands still, or wants something else."""

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from sim.cluster.groups import NOT_NOW, CoordinatorClient
 from sim.groups import GroupClient
 from sim.history import require
+from sim.wire import Lost
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from histories.calls import Place
     from sim.history import TopicHistory
+    from tidelog_protocol.schema import Message
 
 BEAT_S = (0.04, 0.2)
 COMMIT = 0.4
@@ -111,3 +114,49 @@ class MemberProcess(GroupClient, ABC):
             require(error in self.late, f"OffsetCommit of {self.name} was answered {error.name}")
             self.world.history.count("late commits refused")
         return error
+
+    async def look(self, places: frozenset[Place]) -> None:
+        """Where it goes on reading: at no older offset than was acknowledged before."""
+        asked = {place: topic for place in sorted(places) if (topic := self.topic_of(place))}
+        if not asked or self.generation <= 0:
+            return
+        acked = {
+            (topic.name, index): self.world.history.commits(self.group, topic.name, index).acked
+            for (_, index), topic in asked.items()
+        }
+        topics = [
+            OffsetFetchRequest.OffsetFetchRequestTopics(name=name, partition_indexes=[index])
+            for name, index in acked
+        ]
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self.generation,
+            topics=topics,
+        )
+        answer = (await self.client.ask(OffsetFetchRequest(groups=[group]), 9)).groups[0]
+        error = ErrorCode(answer.error_code)
+        if error is not ErrorCode.NONE:
+            is_known = error in NOT_NOW or error in self.late
+            require(is_known, f"OffsetFetch of {self.name} was answered {error.name}")
+            return
+        if self.client.life is None:
+            return
+        for topic in answer.topics:
+            for each in topic.partitions:
+                wanted = acked[topic.name, each.partition_index]
+                require(
+                    each.committed_offset >= wanted,
+                    f"{self.group} committed {wanted} of {topic.name}-{each.partition_index}, and"
+                    f" its next owner begins at {each.committed_offset}",
+                )
+
+    async def hang_up(self, message: Message, version: int) -> None:
+        """A heartbeat is sent, and its answer not waited for."""
+        asking = asyncio.get_running_loop().create_task(self.client.ask(message, version))
+        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.sleep(self.rng.uniform(0, 0.01))
+        self.client.close()
+        await asyncio.wait([asking])
+        self.world.history.count("answers not waited for")
+        raise Lost("it hung up")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Of a broker, beside its partitions; the last is emptied when it is next needed.
-FOLDERS = ("remote-log-index-cache", "remote-log-metadata", "remote-log-repair")
+FOLDERS = ("remote-log-index-cache", "remote-log-repair")
 SEEDS_WITH_IT = 0.3
 TOPICS_WITH_IT = 0.8
 _RLMM = "rlmm.config.remote.log.metadata"

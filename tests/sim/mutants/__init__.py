@@ -5,8 +5,9 @@ long as it is planted. Each says which promise it breaks. `storage.py`: on disk;
 `clients.py`: in answers alone;
 `cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
 `tier.py`: of the remote tier. `files.py`: of damaged files. `folders.py`: of log directories.
-`groups.py`: of groups of KIP-848.
+`groups.py`: of groups of KIP-848. `shares.py`: of share groups. `streams.py`: of streams groups.
 `strangers.py`: clients and processes that are believed.
+`voters.py`: of voters that change.
 `healing.py`: of scrubs and repairs. `work.py`: of work that a part of the seeds has.
 `sim/grounds.py` says where each is looked for.
 """
@@ -26,10 +27,13 @@ from sim.mutants import (
     groups,
     healing,
     remote,
+    shares,
     storage,
     strangers,
+    streams,
     tier,
     transactions,
+    voters,
     work,
 )
 
@@ -57,11 +61,14 @@ _PLAYED: tuple[Mapping[str, Planting], ...] = (  # chance seldom meets these
     groups.MUTANTS,
     healing.FOLLOWERS,
     healing.HEADERS,
+    voters.MUTANTS,
     healing.MUTANTS,
     healing.REMOTE,
     remote.MUTANTS,
+    shares.MUTANTS,
     storage.CUTS,
     strangers.CARELESS,
+    streams.MUTANTS,
     tier.BRANCHES,
     transactions.TOLD_MUTANTS,
     work.MUTANTS,

@@ -8,14 +8,16 @@ from tidelog.cluster.controller import brokers as controller_brokers
 from tidelog.cluster.controller import partitions as controller_partitions
 from tidelog.cluster.controller.changes import PartitionDraft
 from tidelog.cluster.controller.sessions import Sessions
+from tidelog.cluster.lifecycle import BrokerLifecycle
 from tidelog.cluster.metadata.durable import DurableEnd
 from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.quorum.core import QuorumCore
 from tidelog.coordinators.groups.shard import GroupShard
-from tidelog.disk_watch import DiskWatch
 from tidelog.replication import internal_topics, replica_fetcher
 from tidelog.replication import partition as partition_module
 from tidelog.replication.assigned_logs import AssignedLogs
+from tidelog.replication.directory_assignment import DirectoryAssignments
+from tidelog.replication.lost_logs import LostLogs
 from tidelog.replication.partition import Partition
 from tidelog.replication.truncation import Truncation
 from tidelog_storage import recovery, replicated, scan
@@ -289,14 +291,19 @@ def a_half_fenced_life_goes_on(patch: Patch) -> None:
     patch(controller_brokers, "_end_of_life", end_of_life)
 
 
-def members_keep_their_other_directories(patch: Patch) -> None:
-    """A cluster member goes on without a failed directory, as a lone broker does."""
-    original = DiskWatch.__init__
+def failed_directories_are_not_told(patch: Patch) -> None:
+    """A heartbeat does not name a failed directory: its replicas stay leaders."""
+    patch(BrokerLifecycle, "_offline_directories", lambda _self: [])
 
-    def init(self: DiskWatch, *args: Any, **named: Any) -> None:
-        original(self, *args, **named | {"is_member": False})
 
-    patch(DiskWatch, "__init__", init)
+def directories_of_replicas_are_not_told(patch: Patch) -> None:
+    """The controller does not know which replicas a failed directory has."""
+    patch(DirectoryAssignments, "on_image", lambda *_: None)
+
+
+def unread_logs_begin_anew(patch: Patch) -> None:
+    """A log in a directory that cannot be read at the start begins empty in another one."""
+    patch(LostLogs, "_find_unread", lambda *_: None)
 
 
 MUTANTS = {
@@ -330,5 +337,9 @@ HALF_FENCED = {
     "a-half-fenced-life-goes-on": a_half_fenced_life_goes_on,
     "a-new-controller-settles-nothing": a_new_controller_settles_nothing,
 }
-DIRECTORIES = {"members-keep-their-other-directories": members_keep_their_other_directories}
+DIRECTORIES = {
+    "directories-of-replicas-are-not-told": directories_of_replicas_are_not_told,
+    "failed-directories-are-not-told": failed_directories_are_not_told,
+    "unread-logs-begin-anew": unread_logs_begin_anew,
+}
 SLOW_DISK = {"epochs-are-synced-on-the-loop": epochs_are_synced_on_the_loop}

@@ -36,9 +36,10 @@ class _AnyId(bytes):
 def delete_strays(patch: Patch) -> None:
     """What the metadata does not know is deleted."""
 
-    def set_aside(self: AssignedLogs, keys: Any, _reason: str) -> None:
-        for key in keys:
-            self.delete(key)
+    def set_aside(self: AssignedLogs, strays: Any, _reason: str) -> None:
+        for keys in strays.values():
+            for key in keys:
+                self.delete(key)
 
     patch(AssignedLogs, "_set_aside", set_aside)
 
@@ -101,7 +102,7 @@ def believe_every_name(patch: Patch) -> None:
 
 def begin_lost_logs_anew(patch: Patch) -> None:
     """A log that is gone comes back empty, whoever counts on it."""
-    patch(LostLogs, "keeps_offline", lambda *_: False)
+    patch(LostLogs, "keeps_offline", lambda *_: None)
 
 
 def format_by_itself(patch: Patch) -> None:

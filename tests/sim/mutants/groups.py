@@ -157,7 +157,7 @@ def new_topics_are_passed_over(patch: Patch) -> None:
     patch(ConsumerGroup, "topics_changed", lambda _self: None)
 
 
-def _not_loaded(patch: Patch, kind: type) -> None:
+def not_loaded(patch: Patch, kind: type) -> None:
     """Loading passes over the records of one kind."""
     original = GroupShard.replay
 
@@ -172,22 +172,22 @@ def _not_loaded(patch: Patch, kind: type) -> None:
 
 def group_epochs_are_not_loaded(patch: Patch) -> None:
     """A group begins again with epoch 0 at its next coordinator."""
-    _not_loaded(patch, ConsumerGroupMetadataKey)
+    not_loaded(patch, ConsumerGroupMetadataKey)
 
 
 def assignments_are_not_loaded(patch: Patch) -> None:
     """The next coordinator does not know who has what."""
-    _not_loaded(patch, ConsumerGroupCurrentMemberAssignmentKey)
+    not_loaded(patch, ConsumerGroupCurrentMemberAssignmentKey)
 
 
 def targets_are_not_loaded(patch: Patch) -> None:
     """The next coordinator does not know who shall have what."""
-    _not_loaded(patch, ConsumerGroupTargetAssignmentMemberKey)
+    not_loaded(patch, ConsumerGroupTargetAssignmentMemberKey)
 
 
 def subscriptions_are_not_loaded(patch: Patch) -> None:
     """The next coordinator does not know what its members want, nor which instances they are."""
-    _not_loaded(patch, ConsumerGroupMemberMetadataKey)
+    not_loaded(patch, ConsumerGroupMemberMetadataKey)
 
 
 def upgrades_forget_who_has_what(patch: Patch) -> None:

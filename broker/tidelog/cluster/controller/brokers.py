@@ -113,9 +113,9 @@ def _end_of_life(
     # partition waits for it even if it was not heard yet.
     was_clean = previous_epoch == old.epoch
     changes = Changes(image, config, leaving=old.node_id, heard=heard if was_clean else None)
-    changes.after_restart(old.node_id)  # its fencing may not have reached all partitions
     if changes.keeps_eligible and not was_clean:
         changes.without_unclean(old.node_id)
+    changes.after_restart(old.node_id)  # its fencing may not have reached all partitions
     return changes.records
 
 
@@ -257,6 +257,7 @@ def heartbeat(
             records = fence(image, config, broker.node_id, is_silent=not request.want_fence)
     if not records:  # otherwise the next heartbeat repeats it
         records = _offline_directories(image, config, broker, request.offline_log_dirs)
+    records += _cordoned_directories(broker, request.cordoned_log_dirs)
     return records, BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= broker.epoch,
         is_fenced=following in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW),
@@ -367,6 +368,16 @@ def _offline_directories(
             log_dirs=[directory for directory in broker.log_dirs if directory not in lost],
         ),
     ]
+
+
+def _cordoned_directories(broker: BrokerImage, cordoned: list[bytes] | None) -> list[Message]:
+    """Record which directories get no new replicas (KIP-1066); None: the broker does not know."""
+    if cordoned is None or set(cordoned) == set(broker.cordoned_log_dirs):
+        return []
+    change = tables.BrokerRegistrationChangeRecord(
+        broker_id=broker.node_id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
+    )
+    return [change]
 
 
 # ---- producer ids -----------------------------------------------------------------------------

@@ -67,7 +67,6 @@ class PartitionDraft:
 
     __slots__ = (
         "_eligible",
-        "_last_known",
         "_record",
         "_rules",
         "_unclean",
@@ -97,7 +96,6 @@ class PartitionDraft:
         """Directories of the replica that its brokers have reported."""
         self._rules = rules
         self._eligible: list[int] = list(partition.eligible_leader_replicas)
-        self._last_known: list[int] = list(partition.last_known_eligible_leader_replicas)
         self._unclean = False
         self._record = PartitionChangeRecord()
 
@@ -215,15 +213,13 @@ class PartitionDraft:
             self._record.eligible_leader_replicas = list(self._eligible)
 
     def _set_last_known_leader(self) -> None:
-        """Record the leader when the last in-sync replica leaves, until there is a new one."""
+        """Record the leader when there is none any more, until there is a new one."""
         if not self._rules.eligible_enabled:
             return
-        record, old = self._record, self.partition
-        leader = old.leader if record.leader == NO_LEADER_CHANGE else record.leader
-        if record.isr == [] and old.leader != NO_LEADER:
-            if self._last_known != [old.leader]:
-                record.last_known_elr = [old.leader]
-        elif leader != NO_LEADER and self._last_known:
+        record, known = self._record, self.partition.last_known_eligible_leader_replicas
+        if record.leader == NO_LEADER != self.partition.leader and not known:
+            record.last_known_elr = [self.partition.leader]
+        elif record.leader >= 0 and known:
             record.last_known_elr = []
 
     # ---- assignment ---------------------------------------------------------------------------

@@ -4,7 +4,7 @@ In Apache Kafka the receiving broker checks broker settings and forwards the res
 Here one module checks all, in the same order and with the same codes and texts (KIP-226, KIP-339).
 A resource is changed as a whole or not at all.
 
-Not supported: loggers, client metrics and policies.
+Not supported: loggers and policies.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.controller.decisions import Decision, RefusedError
 from tidelog.cluster.controller.names import invalid_topic_reason
+from tidelog.cluster.metadata.features import ELIGIBLE_FEATURE
 from tidelog.cluster.metadata.image import (
     DEFAULT_BROKER_RESOURCE,
     RESOURCE_BROKER,
@@ -21,11 +22,12 @@ from tidelog.cluster.metadata.image import (
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
-from tidelog.config.broker import BrokerConfig, update_mode
+from tidelog.config.broker import ALTERABLE_KEYS, update_mode
+from tidelog.config.client_metrics import CLIENT_METRICS_KEYS, OutOfRangeError, subscription_of
 from tidelog.config.group_settings import GROUP_KEYS, validate_group
 from tidelog.config.vocabulary import PER_BROKER, READ_ONLY
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.metadata_records import ConfigRecord
+from tidelog_protocol.messages.metadata_records import ClearElrRecord, ConfigRecord
 from tidelog_storage.config import TOPIC_KEYS, ConfigError
 from tidelog_storage.config_rules import validate_topic
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.config.broker import BrokerConfig
     from tidelog_protocol.messages.configs import (
         AlterConfigsRequest,
         IncrementalAlterConfigsRequest,
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+_MIN_ISR_KEY = "min.insync.replicas"
+_OWN = ("cordoned.log.dirs", "listener.security.protocol.map", "listeners")
 _POOLS = (
     "background.threads",
     "num.io.threads",
@@ -117,13 +122,46 @@ def alter_configs(
         try:
             if named.count(identity) > 1:
                 raise _invalid("Each resource must appear at most once.")
-            records += _alter(image, config, resource)
+            altered = _alter(image, config, resource)
+            _check_min_isr(image, altered)
+            records += altered
         except RefusedError as refusal:
             code, message = refusal.code, refusal.message
         else:
             code, message = ErrorCode.NONE, None
         results.append(ResourceResult(resource.type, resource.name, code, message))
-    return Decision(records, results)
+    return Decision([*records, *_cleared_eligible(image, records)], results)
+
+
+def _check_min_isr(image: ClusterImage, records: Sequence[ConfigRecord]) -> None:
+    """Keep `min.insync.replicas` the same for all brokers while there are eligible replicas
+    (KIP-966)."""
+    for record in records:
+        if record.name != _MIN_ISR_KEY or record.resource_type != RESOURCE_BROKER:
+            continue
+        if not image.features.get(ELIGIBLE_FEATURE):
+            continue
+        if record.resource_name != DEFAULT_BROKER_RESOURCE:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+            )
+        if record.value is None:
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+            )
+
+
+def _cleared_eligible(image: ClusterImage, records: Sequence[ConfigRecord]) -> list[ClearElrRecord]:
+    """Clear the eligible replicas that another `min.insync.replicas` had chosen (KIP-966)."""
+    if not image.features.get(ELIGIBLE_FEATURE):
+        return []
+    return [
+        ClearElrRecord(topic_name=record.resource_name)  # "", of the brokers' default: all topics
+        for record in records
+        if record.name == _MIN_ISR_KEY
+    ]
 
 
 def refused_by_the_asked(
@@ -150,6 +188,28 @@ def _check_owner(config: BrokerConfig, resource: Resource) -> None:
         node_id = parse_node_id(resource.name)
         if node_id is not None and node_id != config.node_id:
             raise _foreign(config, resource.name)
+        _check_own(config, resource)
+
+
+def _check_own(config: BrokerConfig, resource: Resource) -> None:
+    """Check what only the broker itself knows: its log directories, and what it advertises."""
+    wanted = {
+        change.name: change.value or ""
+        for change in resource.changes
+        if change.name in _OWN and change.operation in (SET, APPEND)
+    }
+    try:
+        new = config.with_dynamic(wanted)
+        new.check_cordoned()
+    except ConfigError as error:
+        raise _invalid(error.message) from None
+    advertised = sorted(one.name for one in config.advertised_endpoints())
+    listeners = sorted(one.name for one in new.client_listeners())
+    if "listeners" in wanted and not set(advertised) <= set(listeners):
+        raise _invalid(
+            f"Advertised listeners '{', '.join(advertised)}' must be a subset of listeners"
+            f" '{', '.join(listeners)}'"
+        )
 
 
 def _foreign(config: BrokerConfig, name: str) -> RefusedError:
@@ -180,7 +240,7 @@ def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> lis
     if resource.type == RESOURCE_GROUP:
         return _alter_group(image, config, resource)
     if resource.type == RESOURCE_CLIENT_METRICS:
-        raise _invalid("Unsupported resource type: CLIENT_METRICS")
+        return _alter_client_metrics(image, resource)
     raise _invalid(f"Unknown resource type {resource.type}")
 
 
@@ -248,6 +308,29 @@ def _alter_group(
     return _differing(resource, current, changed)
 
 
+# ---- clients' metrics --------------------------------------------------------------------------
+
+
+def _alter_client_metrics(image: ClusterImage, resource: Resource) -> list[ConfigRecord]:
+    """Change a subscription of clients' metrics (Kafka's ClientMetricsConfigs)."""
+    current = image.client_metrics.get(resource.name, {})
+    # The controller of Kafka knows no types of these settings, so it appends to none of them.
+    changed = _changed(resource, current, {})
+    if not resource.name:
+        raise _invalid("Subscription name can't be empty")
+    merged = _merged(current, changed)
+    for name in merged:
+        if name not in CLIENT_METRICS_KEYS:
+            raise _invalid(f"Unknown client metrics configuration: {name}")
+    try:
+        subscription_of(merged)
+    except OutOfRangeError as error:
+        raise _invalid(error.message) from None
+    except ConfigError as error:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, error.message) from None
+    return _differing(resource, current, changed)
+
+
 # ---- brokers ----------------------------------------------------------------------------------
 
 
@@ -260,14 +343,14 @@ def _alter_broker(
     for change in resource.changes:
         if change.operation not in _OPERATIONS:
             raise _invalid(f"Unknown operations type {change.operation}")
-        key = BrokerConfig.KEYS.get(change.name)
+        key = ALTERABLE_KEYS.get(change.name)
         if change.operation in (APPEND, SUBTRACT) and (key is None or key.type_name != "LIST"):
             verb = _OPERATIONS[change.operation].lower()
             raise RefusedError(
                 ErrorCode.INVALID_CONFIG,
                 f"Config value {verb} is not allowed for config key: {change.name}",
             )
-    changed = _changed(resource, current, BrokerConfig.KEYS)
+    changed = _changed(resource, current, ALTERABLE_KEYS)
     merged = _merged(current, changed)
     _check_dynamic(merged, per_broker=resource.name != DEFAULT_BROKER_RESOURCE)
     others = image.broker_config(int(resource.name)) if resource.name else {}
@@ -285,13 +368,13 @@ def _check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
 
     Unknown names pass, as in Kafka: they may belong to a plug-in.
     """
-    declared = sorted(name for name in settings if name in BrokerConfig.KEYS)
+    declared = sorted(name for name in settings if name in ALTERABLE_KEYS)
     fixed = [name for name in declared if update_mode(name) == READ_ONLY]
     if fixed:
         raise _invalid(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
     for name in declared:
         try:
-            BrokerConfig.KEYS[name].parse(settings[name])
+            ALTERABLE_KEYS[name].parse(settings[name])
         except ConfigError as error:
             raise _invalid(error.message) from None
     single = [name for name in declared if update_mode(name) == PER_BROKER]
@@ -309,11 +392,23 @@ def _check_threads(old: BrokerConfig, new: BrokerConfig) -> None:
         if before // 2 <= after <= before * 2:
             continue
         limit = "be at least half" if after < before else "not be greater than double"
-        raise _invalid(
-            "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count"
-            f" update validation failed for {name}={after}, value should {limit} the current value"
-            f" {before} for configuration Invalid dynamic configuration"
+        raise _invalid_threads(
+            f"Dynamic thread count update validation failed for {name}={after}, value should "
+            f"{limit} the current value {before}"
         )
+    before, after = old.log_cleaner_threads, new.log_cleaner_threads
+    if after != before and after < 1:
+        raise _invalid_threads("Log cleaner threads should be at least 1")
+    if not before // 2 <= after <= before * 2:
+        limit = "reduced to less than half" if after < before else "increased to more than double"
+        raise _invalid_threads(f"Log cleaner threads cannot be {limit} the current value {before}")
+
+
+def _invalid_threads(reason: str) -> RefusedError:
+    return _invalid(
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} for configuration "
+        "Invalid dynamic configuration"
+    )
 
 
 def _check_node_id(image: ClusterImage, config: BrokerConfig, name: str) -> None:

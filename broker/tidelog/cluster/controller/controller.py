@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.controller.client_quotas import EntityResult
     from tidelog.cluster.controller.configs import Resource, ResourceResult
+    from tidelog.cluster.controller.decisions import Charge
     from tidelog.cluster.controller.sessions import Sessions
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.cluster.metadata.log import MetadataLog
@@ -92,6 +93,9 @@ class Controller:
         self._rng = rng
         self._clock = clock
         self._work_time = work_time
+        self.charges: Callable[[str | None, bool], Charge | None] = lambda _client, _strict: None
+        """Returns what charges a client for the partitions of a request, by the client's id and
+        whether it may be refused; None if it is free."""
         self._sessions: Sessions | None = None  # of the epoch in which this node leads
         log.subscribe_leadership(self._on_leadership)
 
@@ -263,9 +267,7 @@ class Controller:
         from tidelog.cluster.controller.features import update_features
 
         self._lead(self._now())
-        records, response = update_features(
-            self._log.latest, self._config.node_id, request, api_version
-        )
+        records, response = update_features(self._log.latest, self._config, request, api_version)
         await self._log.commit(records)
         return response
 
@@ -354,26 +356,34 @@ class Controller:
 
     # ---- topics -------------------------------------------------------------------------------
 
-    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    async def create_topics(
+        self, request: CreateTopicsRequest, charge: Charge | None = None
+    ) -> CreateTopicsResponse:
         """CreateTopics; StorageError if it cannot be written."""
         from tidelog.cluster.controller.topics import create_topics
         from tidelog_protocol.messages.admin import CreateTopicsResponse
 
-        decision = create_topics(self._log.latest, request, self._config, self._rng)
+        decision = create_topics(self._log.latest, request, self._config, self._rng, charge)
         await self._log.commit(decision.records)
-        return CreateTopicsResponse(topics=decision.results)
+        return CreateTopicsResponse(
+            topics=decision.results, throttle_time_ms=charge.throttle_ms() if charge else 0
+        )
 
-    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    async def create_partitions(
+        self, request: CreatePartitionsRequest, charge: Charge | None = None
+    ) -> CreatePartitionsResponse:
         """CreatePartitions; StorageError if it cannot be written."""
         from tidelog.cluster.controller.topics import create_partitions
         from tidelog_protocol.messages.admin import CreatePartitionsResponse
 
-        decision = create_partitions(self._log.latest, request, self._rng)
+        decision = create_partitions(self._log.latest, request, self._rng, charge)
         await self._log.commit(decision.records)
-        return CreatePartitionsResponse(results=decision.results)
+        return CreatePartitionsResponse(
+            results=decision.results, throttle_time_ms=charge.throttle_ms() if charge else 0
+        )
 
     async def delete_topics(
-        self, request: DeleteTopicsRequest, api_version: int
+        self, request: DeleteTopicsRequest, api_version: int, charge: Charge | None = None
     ) -> DeleteTopicsResponse:
         """DeleteTopics; StorageError if it cannot be written."""
         from tidelog.cluster.controller.deletion import delete_topics, refuse_deletion
@@ -386,9 +396,11 @@ class Controller:
                 else ErrorCode.INVALID_REQUEST
             )
             return DeleteTopicsResponse(responses=refuse_deletion(request, code))
-        decision = delete_topics(self._log.latest, request)
+        decision = delete_topics(self._log.latest, request, charge)
         await self._log.commit(decision.records)
-        return DeleteTopicsResponse(responses=decision.results)
+        return DeleteTopicsResponse(
+            responses=decision.results, throttle_time_ms=charge.throttle_ms() if charge else 0
+        )
 
     # ---- configuration ------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +18,18 @@ class Decision(NamedTuple, Generic[T]):
 
     records: Sequence[Message]
     results: list[T]
+
+
+class Charge(Protocol):
+    """Charges a request for the partitions that it creates or deletes (KIP-599)."""
+
+    def take(self, partitions: int) -> None:
+        """Charge one topic; RefusedError if it is above the client's quota."""
+        ...
+
+    def throttle_ms(self) -> int:
+        """Return for how long the client must be throttled; 0 if it need not be."""
+        ...
 
 
 class RefusedError(Exception):

@@ -18,6 +18,7 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tidelog.cluster.controller.decisions import Charge
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
     from tidelog_protocol.messages.admin import DeleteTopicsRequest
     from tidelog_protocol.schema import Message
@@ -29,7 +30,9 @@ _UNKNOWN_TOPIC = "This server does not host this topic-partition."
 _UNKNOWN_TOPIC_ID = "This server does not host this topic ID."
 
 
-def delete_topics(image: ClusterImage, request: DeleteTopicsRequest) -> Decision[Result]:
+def delete_topics(
+    image: ClusterImage, request: DeleteTopicsRequest, charge: Charge | None = None
+) -> Decision[Result]:
     """Decide a DeleteTopics; each topic has one result, however often it is named."""
     asked: Counter[Asked] = Counter((name, ZERO_UUID) for name in request.topic_names)
     asked.update((topic.name, topic.topic_id) for topic in request.topics)
@@ -48,9 +51,21 @@ def delete_topics(image: ClusterImage, request: DeleteTopicsRequest) -> Decision
             twice = RefusedError(ErrorCode.INVALID_REQUEST, message)
             results.append(_result(topic.name, topic.topic_id, twice))
             continue
-        records.append(RemoveTopicRecord(topic_id=topic.topic_id))
-        results.append(_result(topic.name, topic.topic_id, None))
+        excess = _charged(charge, topic)
+        if excess is None:
+            records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+        results.append(_result(topic.name, topic.topic_id, excess))
     return Decision(records, results)
+
+
+def _charged(charge: Charge | None, topic: TopicImage) -> RefusedError | None:
+    """Charge a deletion; return why it must not be done now, if so."""
+    try:
+        if charge is not None:
+            charge.take(len(topic.partitions))
+    except RefusedError as refusal:
+        return refusal
+    return None
 
 
 def refuse_deletion(request: DeleteTopicsRequest, code: ErrorCode) -> list[Result]:

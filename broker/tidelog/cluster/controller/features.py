@@ -10,41 +10,51 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.controller.decisions import RefusedError
-from tidelog.cluster.metadata.features import KAFKA_FEATURES, METADATA_FEATURE, supported_levels
+from tidelog.cluster.metadata.features import (
+    ELIGIBLE_FEATURE,
+    KAFKA_FEATURES,
+    KRAFT_FEATURE,
+    METADATA_FEATURE,
+    supported_levels,
+)
+from tidelog.cluster.metadata.image import DEFAULT_BROKER_RESOURCE, RESOURCE_BROKER
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster_admin import UpdateFeaturesResponse
-from tidelog_protocol.messages.metadata_records import FeatureLevelRecord
+from tidelog_protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.config.broker import BrokerConfig
     from tidelog_protocol.messages.cluster_admin import UpdateFeaturesRequest
     from tidelog_protocol.schema import Message
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # upgrade types of the request
 _RESULTS_UNTIL = 1  # request version; later ones answer for all updates together
 _DISABLED = (0, 0)
+_MIN_ISR_KEY = "min.insync.replicas"
 # Kafka's MetadataVersion: levels whose records differ from those of the level before.
 _METADATA_CHANGED = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
 
 
 def update_features(
-    image: ClusterImage, node_id: int, request: UpdateFeaturesRequest, api_version: int
+    image: ClusterImage, config: BrokerConfig, request: UpdateFeaturesRequest, api_version: int
 ) -> tuple[list[Message], UpdateFeaturesResponse]:
-    """Decide an UpdateFeatures of the controller `node_id`. Raises RefusedError
-    INVALID_UPDATE_VERSION."""
+    """Decide an UpdateFeatures. Raises RefusedError INVALID_UPDATE_VERSION."""
     updates = {update.feature: update for update in request.feature_updates}  # the last one counts
     records: list[Message] = []
     for name, update in updates.items():
         level = update.max_version_level
-        problem = _problem(image, node_id, name, level, update.upgrade_type)
+        problem = _problem(image, config.node_id, name, level, update.upgrade_type)
         if problem is not None:
             raise RefusedError(
                 ErrorCode.INVALID_UPDATE_VERSION,
                 "The update failed for all features since the following feature had an error: "
                 + problem,
             )
-        if name != "kraft.version":  # its level is not in records of the metadata log
+        if name != KRAFT_FEATURE:  # its level is not in records of the metadata log
             records.append(FeatureLevelRecord(name=name, feature_level=level))
+        if name == ELIGIBLE_FEATURE and level > 0:
+            records += _safe_min_isr(image, config)
     response = UpdateFeaturesResponse()
     if api_version <= _RESULTS_UNTIL:
         response.results = [
@@ -54,6 +64,24 @@ def update_features(
             for update in request.feature_updates
         ]
     return [] if request.validate_only else records, response
+
+
+def _safe_min_isr(image: ClusterImage, config: BrokerConfig) -> list[Message]:
+    """Make `min.insync.replicas` the same for all brokers: the eligible replicas depend on it
+    (Kafka's maybeGenerateElrSafetyRecords)."""
+    values: dict[str, str | None] = {
+        name: None
+        for name, settings in image.broker_configs.items()
+        if name != DEFAULT_BROKER_RESOURCE and _MIN_ISR_KEY in settings
+    }
+    if _MIN_ISR_KEY not in image.broker_configs.get(DEFAULT_BROKER_RESOURCE, {}):
+        values[DEFAULT_BROKER_RESOURCE] = str(config.log_defaults.min_insync_replicas)
+    return [
+        ConfigRecord(
+            resource_type=RESOURCE_BROKER, resource_name=name, name=_MIN_ISR_KEY, value=value
+        )
+        for name, value in values.items()
+    ]
 
 
 def _problem(

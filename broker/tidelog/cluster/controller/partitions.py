@@ -18,11 +18,11 @@ from tidelog.cluster.controller.changes import (
 )
 from tidelog.cluster.controller.decisions import RefusedError
 from tidelog.cluster.controller.placement import directory_of
+from tidelog.cluster.metadata.features import ELIGIBLE_FEATURE
 from tidelog.cluster.metadata.image import NO_LEADER
 from tidelog.cluster.metadata.replay import merge_partition
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import AlterPartitionResponse
-from tidelog_protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 CHANGES_PER_STEP_MAX = 1000  # partitions that one batch of records changes: about 20 ms of CPU
 UNCLEAN_KEY = "unclean.leader.election.enable"
 _MIN_ISR_KEY = "min.insync.replicas"
-_ELIGIBLE_FEATURE = "eligible.leader.replicas.version"
 _NO_EPOCH = -1
 _ISR_WITH_EPOCHS_SINCE = 3  # AlterPartition version
 
@@ -100,16 +99,12 @@ class Changes:
     def _holds(self, partition: PartitionImage, node_id: int) -> bool:
         """Return whether the broker still has the replica's directory (KIP-858)."""
         broker = self.image.brokers.get(node_id)
-        known = dict(zip(partition.replicas, partition.directories, strict=False))
-        directory = known.get(node_id, ZERO_UUID)
-        if broker is None or not broker.log_dirs or directory == ZERO_UUID:
-            return True
-        return directory in broker.log_dirs
+        return broker is None or broker.has_online(partition.directory_of(node_id))
 
     @property
     def keeps_eligible(self) -> bool:
         """Return whether the cluster keeps eligible leader replicas (KIP-966)."""
-        return self.image.features.get(_ELIGIBLE_FEATURE, 0) > 0
+        return self.image.features.get(ELIGIBLE_FEATURE, 0) > 0
 
     def unclean_allowed(self, topic: str) -> bool:
         """Return whether the topic allows unclean elections, which may lose records."""
@@ -188,10 +183,8 @@ class Changes:
         for topic, partition in self.partitions():
             if node_id not in partition.isr:
                 continue
-            if directories is not None:
-                known = dict(zip(partition.replicas, partition.directories, strict=False))
-                if known.get(node_id) not in directories:
-                    continue
+            if directories is not None and partition.directory_of(node_id) not in directories:
+                continue
 
             def leave(draft: PartitionDraft) -> None:
                 draft.isr.remove(node_id)
@@ -244,7 +237,8 @@ class Changes:
         """
         for topic, partition in self.partitions():
             if partition.leader == NO_LEADER:
-                if any(self.may_lead(partition, member) for member in partition.isr):
+                members = partition.isr or partition.eligible_leader_replicas
+                if any(self.may_lead(partition, member) for member in members):
                     self.change(topic, partition, election=Election.ONLINE)
                 continue
             if self.image.is_active(partition.leader) and partition.leader not in heard:

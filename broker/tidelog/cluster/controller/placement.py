@@ -4,7 +4,8 @@ The brokers are a ring in which neighbours are in different racks, as far as pos
 replica, the preferred leader, goes to the next unfenced broker with each partition, from a random
 start. The other replicas go to the brokers behind it, each in a rack with the fewest replicas of
 the partition. So leaders and replicas spread evenly, and each partition over the racks. Brokers in
-controlled shutdown get no replicas. Fenced brokers get some only if the others are too few.
+controlled shutdown get no replicas, nor do those whose log directories are all cordoned (KIP-1066).
+Fenced brokers get some only if the others are too few.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ def place(
     brokers: Iterable[BrokerImage], partitions: int, replication_factor: int, rng: Rng
 ) -> list[tuple[int, ...]]:
     """Return the replicas of the new partitions; PlacementError if the cluster is too small."""
-    ring = _ring(broker for broker in brokers if broker.fenced or not broker.in_controlled_shutdown)
+    ring = _ring(
+        broker
+        for broker in brokers
+        if (broker.fenced or not broker.in_controlled_shutdown) and not broker.is_cordoned
+    )
     unfenced = [broker for broker in ring if not broker.fenced]
     fenced = [broker for broker in ring if broker.fenced]
     if replication_factor <= 0:

@@ -2,9 +2,9 @@
 
 Each function returns a `Decision` and changes nothing. The records of a decision are one batch of
 the metadata log, so that an operation happens as a whole or not at all. Error codes, their order
-and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599 without quotas).
+and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599).
 
-Not supported: authorization, quotas and create-topic policies.
+Not supported: authorization and create-topic policies.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from tidelog_protocol.messages.metadata_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from tidelog.cluster.controller.decisions import Charge
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Rng
@@ -53,11 +54,16 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 
 
 def create_topics(
-    image: ClusterImage, request: CreateTopicsRequest, config: BrokerConfig, rng: Rng
+    image: ClusterImage,
+    request: CreateTopicsRequest,
+    config: BrokerConfig,
+    rng: Rng,
+    charge: Charge | None = None,
 ) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
     """Decide a CreateTopics. Results: as requested, then duplicates, then the prohibited name."""
     names = [topic.name for topic in request.topics]
     duplicates = repeated(names)
+    unified = _unified_names(image, names)
     records: list[Message] = []
     results = []
     excessive = _partitions_asked(request, config.num_partitions) > PARTITIONS_PER_REQUEST_MAX
@@ -70,7 +76,8 @@ def create_topics(
                     ErrorCode.POLICY_VIOLATION,
                     "Excessively large number of partitions per request.",
                 )
-            new, result = _create_topic(image, topic, config, rng)
+            _check_new_name(image, topic.name, unified)
+            new, result = _create_topic(image, topic, config, rng, charge)
         except RefusedError as refusal:
             result = _create_error(topic.name, refusal.code, refusal.message)
         else:
@@ -91,8 +98,8 @@ def _create_topic(
     topic: CreateTopicsRequest.CreatableTopic,
     config: BrokerConfig,
     rng: Rng,
+    charge: Charge | None,
 ) -> tuple[list[Message], CreateTopicsResponse.CreatableTopicResult]:
-    _check_new_name(image, topic.name)
     overrides = _creation_configs(topic.configs)
     if joins_tier(topic.name, overrides, config):
         overrides[REMOTE_STORAGE_ENABLE] = "true"
@@ -100,6 +107,8 @@ def _create_topic(
     if error is not None:
         raise RefusedError(ErrorCode.INVALID_CONFIG, error)
     replicas = _new_replicas(image, topic, config, rng)
+    if charge is not None:
+        charge.take(len(replicas))
     topic_id = rng.uuid()
     records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     records += [
@@ -131,21 +140,29 @@ def _create_topic(
     return records, result
 
 
-def _check_new_name(image: ClusterImage, name: str) -> None:
+def _check_new_name(image: ClusterImage, name: str, unified: Mapping[str, str]) -> None:
     if name in image.topics:
         raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     reason = invalid_topic_reason(name)
     if reason is not None:
         raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-    if "." in name or "_" in name:
-        # Kafka replaces '.' by '_' in the names of metrics: two such topics would be one there.
-        unified = name.replace(".", "_")
-        for other in image.topics:
-            if other.replace(".", "_") == unified:
-                raise RefusedError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"Topic '{name}' collides with existing topic: {other}",
-                )
+    other = unified.get(name.replace(".", "_"))
+    if other is not None:
+        raise RefusedError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {other}",
+        )
+
+
+def _unified_names(image: ClusterImage, names: Iterable[str]) -> dict[str, str]:
+    """Return the topics by the names that their metrics have. Kafka replaces '.' by '_' there, so
+    two such topics would be one. Empty if no new name has either."""
+    if not any("." in name or "_" in name for name in names):
+        return {}
+    unified: dict[str, str] = {}
+    for name in image.topics:
+        unified.setdefault(name.replace(".", "_"), name)
+    return unified
 
 
 def _creation_configs(
@@ -287,7 +304,7 @@ def _create_error(
 
 
 def create_partitions(
-    image: ClusterImage, request: CreatePartitionsRequest, rng: Rng
+    image: ClusterImage, request: CreatePartitionsRequest, rng: Rng, charge: Charge | None = None
 ) -> Decision[CreatePartitionsResponse.CreatePartitionsTopicResult]:
     """Decide a CreatePartitions. Results: duplicates first, then as requested."""
     duplicates = repeated(topic.name for topic in request.topics)
@@ -300,7 +317,7 @@ def create_partitions(
         if topic.name in duplicates:
             continue
         try:
-            records += _grow(image, topic, rng)
+            records += _grow(image, topic, rng, charge)
         except RefusedError as refusal:
             results.append(_grow_result(topic.name, refusal.code, refusal.message))
         else:
@@ -309,7 +326,10 @@ def create_partitions(
 
 
 def _grow(
-    image: ClusterImage, topic: CreatePartitionsRequest.CreatePartitionsTopic, rng: Rng
+    image: ClusterImage,
+    topic: CreatePartitionsRequest.CreatePartitionsTopic,
+    rng: Rng,
+    charge: Charge | None,
 ) -> list[Message]:
     known = image.topics.get(topic.name)
     if known is None:
@@ -329,6 +349,8 @@ def _grow(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
     replicas = _grown_replicas(image, known, topic, additional, rng)
+    if charge is not None:
+        charge.take(additional)
     return [
         _partition_record(image, known.topic_id, count + index, assigned)
         for index, assigned in enumerate(replicas)

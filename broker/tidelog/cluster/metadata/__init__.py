@@ -9,6 +9,7 @@ features.py      the features of a cluster and their levels
 records.py       its first records, and the versions in which records are written
 settings.py      its name, and what it is built with
 quorum_state.py  the epoch and vote a voter must not forget
+voters.py        the voters that the log names (KIP-853)
 durable.py       the durable end of the log: damage below it is an error
 snapshotter.py   when snapshots are taken, and those on disk
 snapshots.py     an image as a file, so that the log can be trimmed

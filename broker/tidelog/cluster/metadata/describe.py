@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.metadata.image import DEFAULT_BROKER_RESOURCE
-from tidelog.config.broker import BrokerConfig, update_mode
+from tidelog.config.broker import ALTERABLE_KEYS, BrokerConfig, update_mode
+from tidelog.config.client_metrics import CLIENT_METRICS_KEYS
 from tidelog.config.group_settings import GROUP_KEYS
 from tidelog.config.vocabulary import READ_ONLY
 from tidelog_storage.config import TOPIC_KEYS, LogConfig
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 # The source of a value (DescribeConfigsResponse.ConfigSource).
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 3, 4, 5
-DYNAMIC_GROUP = 8
+DYNAMIC_CLIENT_METRICS, DYNAMIC_GROUP = 7, 8
 
 _TYPE_CODES = {
     "BOOLEAN": 1,
@@ -141,6 +142,31 @@ def describe_group(
     return entries
 
 
+def describe_client_metrics(
+    image: ClusterImage, subscription: str, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Describe a subscription of clients' metrics, which need not exist: all, or `names`."""
+    settings = image.client_metrics.get(subscription, {})
+    entries = []
+    for name, key in CLIENT_METRICS_KEYS.items():
+        if names and name not in names:
+            continue
+        is_set = name in settings
+        value = format_value(key.parse(settings[name]) if is_set else key.default)
+        source = DYNAMIC_CLIENT_METRICS if is_set else DEFAULT
+        entries.append(
+            ConfigEntry(
+                name,
+                value,
+                source,
+                _TYPE_CODES[key.type_name],
+                synonyms=[ConfigSynonym(name, value, source)] if is_set else [],
+                documentation=key.documentation,
+            )
+        )
+    return entries
+
+
 def describe_broker(
     config: BrokerConfig, image: ClusterImage, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
@@ -184,9 +210,12 @@ def _hidden(name: str) -> bool:
 def _broker_entry(
     name: str, effective: BrokerConfig, synonyms: Sequence[ConfigSynonym]
 ) -> ConfigEntry:
-    key = BrokerConfig.KEYS.get(name)
+    key = ALTERABLE_KEYS.get(name)
     sensitive = not effective.shows(name)
-    value = effective.given.get(name) if key is None else effective.value(name)
+    if name in BrokerConfig.KEYS:
+        value = effective.value(name)
+    else:  # set dynamically
+        value = synonyms[0].value if synonyms else effective.given.get(name)
     return ConfigEntry(
         name,
         None if sensitive else format_value(value),

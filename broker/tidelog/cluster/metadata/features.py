@@ -13,13 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "DYNAMIC_LEVEL",
+    "ELIGIBLE_FEATURE",
     "GROUP_FEATURE",
     "GROUP_VERSION",
     "KAFKA_FEATURES",
+    "KRAFT_FEATURE",
     "METADATA_FEATURE",
     "METADATA_VERSION",
     "SHARE_FEATURE",
     "SHARE_VERSION",
+    "STREAMS_FEATURE",
+    "STREAMS_VERSION",
     "TRANSACTION_FEATURE",
     "finalized_levels",
     "initial_levels",
@@ -30,12 +35,19 @@ __all__ = [
 METADATA_FEATURE = "metadata.version"
 METADATA_VERSION_MIN = 7  # 3.3-IV3, the oldest that Kafka 4 knows
 METADATA_VERSION = 30  # Apache Kafka's 4.3-IV0: what our records' versions follow
+CORDONED_SINCE = 30  # level of metadata.version with cordoned log directories (KIP-1066)
 TRANSACTION_FEATURE = "transaction.version"
 TRANSACTION_VERSION = 2  # KIP-890
 GROUP_FEATURE = "group.version"
 GROUP_VERSION = 1  # KIP-848
 SHARE_FEATURE = "share.version"
-SHARE_VERSION = 0  # 1 (KIP-932) once share groups are served
+SHARE_VERSION = 1  # KIP-932
+STREAMS_FEATURE = "streams.version"
+STREAMS_VERSION = 1  # KIP-1071
+KRAFT_FEATURE = "kraft.version"  # 0: the voters are those of the settings
+DYNAMIC_LEVEL = 1  # of kraft.version: those of the metadata log (KIP-853)
+ELIGIBLE_FEATURE = "eligible.leader.replicas.version"
+ELIGIBLE_VERSION = 1  # KIP-966; new clusters begin at 0
 
 # Kafka 4.3's: those that are not supported here are at level 0 and stay there.
 KAFKA_FEATURES = frozenset(
@@ -44,9 +56,9 @@ KAFKA_FEATURES = frozenset(
         TRANSACTION_FEATURE,
         GROUP_FEATURE,
         SHARE_FEATURE,
-        "eligible.leader.replicas.version",
-        "kraft.version",
-        "streams.version",
+        ELIGIBLE_FEATURE,
+        KRAFT_FEATURE,
+        STREAMS_FEATURE,
     }
 )
 
@@ -58,13 +70,19 @@ def supported_levels() -> dict[str, tuple[int, int]]:
         TRANSACTION_FEATURE: (0, TRANSACTION_VERSION),
         GROUP_FEATURE: (0, GROUP_VERSION),
         SHARE_FEATURE: (0, SHARE_VERSION),
+        STREAMS_FEATURE: (0, STREAMS_VERSION),
+        ELIGIBLE_FEATURE: (0, ELIGIBLE_VERSION),
     }
     return {name: levels for name, levels in ranges.items() if levels[1]}
 
 
 def initial_levels() -> dict[str, int]:
     """Return the levels in the metadata log of a new cluster."""
-    return {name: highest for name, (_, highest) in supported_levels().items()}
+    return {
+        name: highest
+        for name, (_, highest) in supported_levels().items()
+        if name != ELIGIBLE_FEATURE
+    }
 
 
 def unsupported(features: Mapping[str, int]) -> list[str]:

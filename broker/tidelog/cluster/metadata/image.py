@@ -12,8 +12,13 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog_protocol.primitives import ZERO_UUID
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tidelog.cluster.metadata.voters import Voters
+    from tidelog_protocol.schema import Message
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
@@ -73,6 +78,17 @@ class BrokerImage(NamedTuple):
     in_controlled_shutdown: bool = False
     endpoints: tuple[EndpointImage, ...] = ()
     features: tuple[FeatureRange, ...] = ()
+    cordoned_log_dirs: tuple[bytes, ...] = ()
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Return whether the broker gets no new replicas: all its directories are cordoned."""
+        return bool(self.log_dirs) and set(self.log_dirs) <= set(self.cordoned_log_dirs)
+
+    def has_online(self, directory: bytes) -> bool:
+        """Return whether a log directory is online, as far as it is known: zero is not known, and a
+        broker that names no directories has one (DirectoryId.isOnline)."""
+        return not self.log_dirs or directory == ZERO_UUID or directory in self.log_dirs
 
     def address(self, listener: str) -> tuple[str, int] | None:
         """Return the address advertised on this listener, or None.
@@ -108,6 +124,13 @@ class PartitionImage(NamedTuple):
     last_known_eligible_leader_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = 0  # 0 recovered, 1 recovering from an unclean election
 
+    def directory_of(self, node_id: int) -> bytes:
+        """Return the log directory of a broker's replica (KIP-858); zero if it is unknown."""
+        for replica, directory in zip(self.replicas, self.directories, strict=False):
+            if replica == node_id:
+                return directory
+        return ZERO_UUID
+
 
 class TopicImage(NamedTuple):
     """A topic; `partitions[n].partition == n`."""
@@ -121,10 +144,15 @@ class TopicImage(NamedTuple):
 class ClusterImage(NamedTuple):
     """The cluster as of metadata offset `offset` (-1: nothing applied yet).
 
+    `unserved` has records of Kafka's security, by kind and identity: nothing here uses them, and
+    snapshots keep them for the Apache Kafka that goes on with the directory.
+
     `topic_names` has the names of `topics` by id. `topic_configs` and `broker_configs` hold only
     dynamic settings, as strings; `broker_configs` is keyed by the broker id as a string, with ""
     for the cluster-wide defaults. `group_configs` has the settings of groups, which need not exist.
-    `client_quotas` has the quotas of each entity by their keys.
+    `client_quotas` has the quotas of each entity by their keys,
+    `client_metrics` the subscriptions of clients' metrics (KIP-714). `voters` are those of the
+    metadata quorum if the log names them (KIP-853), else empty.
     """
 
     cluster_id: str
@@ -136,7 +164,10 @@ class ClusterImage(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]] = _NOTHING
     group_configs: Mapping[str, Mapping[str, str]] = _NOTHING
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = _NOTHING
+    client_metrics: Mapping[str, Mapping[str, str]] = _NOTHING
     features: Mapping[str, int] = _NOTHING
+    unserved: Mapping[tuple[Any, ...], Message] = _NOTHING
+    voters: Voters = ()
     next_producer_id: int = 0
     offset: int = -1
     leader_epoch: int = 0
@@ -187,6 +218,13 @@ class ClusterImage(NamedTuple):
         """Return whether a broker is registered and not fenced."""
         broker = self.brokers.get(node_id)
         return broker is not None and not broker.fenced
+
+    def has_online(self, partition: PartitionImage, node_id: int) -> bool:
+        """Return whether a broker is alive, and so is its replica's log directory."""
+        broker = self.brokers.get(node_id)
+        if broker is None or broker.fenced:
+            return False
+        return not partition.directories or broker.has_online(partition.directory_of(node_id))
 
     def is_active(self, node_id: int) -> bool:
         """Return whether a broker is alive and not shutting down: it may lead, and join an ISR."""

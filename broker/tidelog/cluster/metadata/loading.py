@@ -40,9 +40,7 @@ def load_metadata_log(
         make_durable_folder(files, folder)
     promised = durable.read()
     image = ClusterImage(cluster_id=settings.cluster_id)
-    log_start_offset = 0
-    if not created:
-        image, log_start_offset = snapshotter.load(image)
+    image, log_start_offset = snapshotter.load(image)  # a new log may begin with its voters
     context = LogContext(
         files,
         folder,

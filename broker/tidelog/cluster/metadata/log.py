@@ -42,9 +42,9 @@ from tidelog.cluster.metadata.quorum_state import (
     write_quorum_state,
 )
 from tidelog.cluster.metadata.records import (
-    RECORD_VERSIONS,
     bootstrap_records,
     decode_batch,
+    encode,
     leader_change,
 )
 from tidelog.cluster.metadata.replay import ImageBuilder, replay
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tidelog.cluster.metadata.settings import MetadataLogSettings
+    from tidelog.cluster.metadata.voters import UncommittedVoters, Voter, Voters
     from tidelog_protocol.batch import BatchHeader
     from tidelog_protocol.schema import Message
     from tidelog_storage.log import Log
@@ -134,6 +135,9 @@ class MetadataLog:
         self._transaction: list[Message] | None = None  # records of a transaction being replayed
         self._publishing = False
         self._broker_epoch = -1
+        self._uncommitted: UncommittedVoters | None = None  # None: static voters
+        self.on_voters: list[Callable[[], None]] = []
+        """Called when `voters` may have changed (KIP-853)."""
         self.on_append: Callable[[], None] | None = None
         """Called after each append of this node's own: to be flushed and sent to the others."""
         self.image = ClusterImage(cluster_id=settings.cluster_id)
@@ -181,7 +185,37 @@ class MetadataLog:
     @property
     def voters(self) -> Sequence[int]:
         """The nodes that vote and whose copies count, by id."""
-        return self._settings.voters
+        if self._uncommitted is None:
+            return self._settings.voters
+        return [voter.node_id for voter in self.voter_set]
+
+    @property
+    def own(self) -> Voter | None:
+        """This node as a voter that the log may name; None if the voters are static."""
+        return self._settings.own
+
+    @property
+    def voter_set(self) -> Voters:
+        """The voters that the log names, committed or not (KIP-853); empty if they are static."""
+        if self._uncommitted is not None and self._uncommitted.latest is not None:
+            return self._uncommitted.latest
+        return self.image.voters
+
+    @property
+    def previous_voters(self) -> Voters:
+        """The voters before `voter_set`, which are committed while those may not be; the same if
+        those are."""
+        before = None if self._uncommitted is None else self._uncommitted.before_latest
+        return self.image.voters if before is None else before
+
+    @property
+    def has_uncommitted_voters(self) -> bool:
+        """Whether the newest voters may still be replaced by those before them."""
+        return self._uncommitted is not None and self._uncommitted.latest is not None
+
+    def voter(self, node_id: int) -> Voter | None:
+        """Return a voter that the log names."""
+        return next((each for each in self.voter_set if each.node_id == node_id), None)
 
     @property
     def has_failed(self) -> bool:
@@ -204,13 +238,21 @@ class MetadataLog:
     # ---- starting -----------------------------------------------------------------------------
 
     def open(self) -> ClusterImage:
-        """Load the log; return the image of its newest snapshot. A leader reports later what is
-        committed.
+        """Load the log; return the image of its newest snapshot, of the only voter that of all. A
+        leader reports later what is committed.
 
-        ProtocolError or StorageError for a log that cannot be understood.
+        Nothing is written to a log that cannot be understood: ProtocolError, ReplayError or
+        StorageError.
         """
         self._log, self.image = load_metadata_log(self._settings, self._durable, self._snapshotter)
+        if self._settings.is_only_voter:
+            self.image = self._apply(self._log.log_end_offset)
         self.latest = self.image
+        if self._settings.own is not None:
+            from tidelog.cluster.metadata.voters import UncommittedVoters  # noqa: PLC0415 - few do
+
+            self._uncommitted = UncommittedVoters()
+            self._find_voters(self.image.offset + 1)
         return self.image
 
     def read_election(self) -> Election:
@@ -224,7 +266,7 @@ class MetadataLog:
         epoch = self.log_end()[0]
         try:
             stored = read_quorum_state(settings.files, settings.folder)
-            if stored is None and epoch and self._node_id in settings.voters:
+            if stored is None and epoch and self._node_id in self.voters:
                 path = f"{settings.folder}/{QUORUM_STATE}"
                 raise QuorumStateError(path, "is missing beside a metadata log with records")
         except QuorumStateError as error:
@@ -239,7 +281,8 @@ class MetadataLog:
         """Write durably; if the disk fails, this node leaves the quorum."""
         settings = self._settings
         try:
-            write_quorum_state(settings.files, settings.folder, election, settings.voters)
+            voters = settings.voters if settings.own is None else None
+            write_quorum_state(settings.files, settings.folder, election, voters)
         except OSError as error:
             if not lacks_descriptors(error):
                 self.fail(error)
@@ -272,10 +315,48 @@ class MetadataLog:
         """Append the first record of an epoch of this node's; OSError or StorageError if the disk
         refuses: the epoch has no record then."""
         self.log.assign_epoch(epoch)
-        first = leader_change(self._node_id, self._settings.voters, self._clock.wall_ms())
-        self._append_batch([first], epoch, control=True)
+        start = self.next_offset
+        now_ms = self._clock.wall_ms()
+        first = leader_change(self._node_id, self.voters, now_ms)
+        self._append_batch([first, *self._first_voters(now_ms)], epoch, control=True)
+        self._find_voters(start)
         if self.on_append is not None:
             self.on_append()
+
+    def _first_voters(self, now_ms: int) -> list[Record]:
+        """Return the records of the voters that a leader begins with: its log has none but in the
+        snapshot of `tidelog format`, or other addresses of this node (Kafka's
+        LeaderState.appendStartOfEpochControlRecords)."""
+        own, voters = self._settings.own, self.voter_set
+        known = self.voter(self._node_id)
+        if own is None or known is None or known.directory_id != own.directory_id:
+            return []
+        if known == own and (self.image.offset >= 0 or self.has_uncommitted_voters):
+            return []
+        from tidelog.cluster.metadata.voters import (  # noqa: PLC0415 - few logs name voters
+            level_and_voters,
+            without,
+        )
+
+        voters = tuple(sorted((*without(voters, self._node_id), own)))
+        return level_and_voters(voters, now_ms, offset=1)
+
+    def _find_voters(self, start: int) -> None:
+        """Find the voters that records from `start` on name."""
+        if self._uncommitted is None:
+            return
+        from tidelog.cluster.metadata.voters import voters_in  # noqa: PLC0415 - as above
+
+        for header, batch in self._batches(start, self.log.log_end_offset):
+            for record in iter_records(batch) if header.is_control else ():
+                voters = voters_in(record)
+                if voters is not None:
+                    self._uncommitted.add(record.offset, voters)
+        self._voters_changed()
+
+    def _voters_changed(self) -> None:
+        for listener in self.on_voters:
+            listener()
 
     def lead(self) -> None:
         """Begin to decide: everything before this node's epoch is committed and in `image`.
@@ -311,7 +392,9 @@ class MetadataLog:
 
     def append_fetched(self, records: memoryview, epoch: int) -> None:
         """Append the leader's batches unchanged; StorageError if they do not fit."""
+        start = self.next_offset
         self.log.append_as_follower(records, leader_epoch=epoch, now_ms=self._clock.wall_ms())
+        self._find_voters(start)
 
     def truncate(self, epoch: int, end_offset: int) -> None:
         """Truncate what the leader, whose records of `epoch` end at `end_offset`, does not have.
@@ -335,6 +418,9 @@ class MetadataLog:
             self.flushed = min(self.flushed, cut)
             self._durable.lower(self.flushed)
         self.log.truncate_to(cut, self._clock.wall_ms())
+        if self._uncommitted is not None:
+            self._uncommitted.truncate_to(cut)
+            self._voters_changed()
 
     async def flush(self) -> int:
         """Make the current log durable; return the offset below which it is."""
@@ -382,7 +468,10 @@ class MetadataLog:
         self._transaction = None
         self.log.set_high_watermark(end_offset)
         self.latest = image
+        if self._uncommitted is not None:
+            self._uncommitted.clear()
         self._publish(image)
+        self._voters_changed()
 
     def advance(self, offset: int) -> None:
         """Everything below `offset` is committed: apply it and complete the commits that wait.
@@ -420,11 +509,13 @@ class MetadataLog:
             if not header.is_control:
                 self._apply_batch(builder, batch)
                 continue
-            record = next(iter_records(batch))
-            if control_type(record) == ControlType.LEADER_CHANGE and record.value is not None:
-                epoch = header.leader_epoch
-                controller_id = int.from_bytes(record.value[2:6], "big", signed=True)
-                self._transaction = None  # a new leader does not continue another's transaction
+            for record in iter_records(batch):
+                if control_type(record) == ControlType.LEADER_CHANGE and record.value is not None:
+                    epoch = header.leader_epoch
+                    controller_id = int.from_bytes(record.value[2:6], "big", signed=True)
+                    self._transaction = None  # a new leader does not continue another's transaction
+                else:
+                    builder.apply_control(record)
         return builder.build(offset=offset - 1, leader_epoch=epoch, controller_id=controller_id)
 
     def _apply_batch(self, builder: ImageBuilder, batch: memoryview) -> None:
@@ -481,15 +572,31 @@ class MetadataLog:
             controller_id=self._node_id,
         )
         now_ms = self._clock.wall_ms()
-        values = [
-            tables.encode_record(record, RECORD_VERSIONS.get(type(record), 0)) for record in records
-        ]
+        values = [encode(record, latest.features) for record in records]
         self._append_batch(
             [Record(index, now_ms, None, value) for index, value in enumerate(values)], epoch
         )
         assert self.next_offset == latest.offset + 1
         self.latest = latest
         self._pending.append(latest)
+        if self.on_append is not None:
+            self.on_append()
+        return self.next_offset
+
+    def append_voters(self, voters: Voters) -> int:
+        """Append a new set of voters, which counts from now on; return the log's end.
+
+        NotControllerError if this node does not lead, StorageError if it cannot be written.
+        """
+        from tidelog.cluster.metadata.voters import voters_record  # noqa: PLC0415 - few logs do
+
+        self._check_leads()
+        start = self.next_offset
+        record = voters_record(voters, self._clock.wall_ms())
+        self._append_batch([record], self.latest.leader_epoch, control=True)
+        self.latest = self.latest._replace(offset=start, voters=voters)
+        self._pending.append(self.latest)
+        self._find_voters(start)
         if self.on_append is not None:
             self.on_append()
         return self.next_offset
@@ -537,6 +644,9 @@ class MetadataLog:
             self.fail(superseded(self._node_id, self._broker_epoch, epoch))
             return
         old, self.image = self.image, image
+        if self._uncommitted is not None and self._uncommitted.latest is not None:
+            self._uncommitted.committed(image.offset)
+            self._voters_changed()
         if self._publishing and image is not old:
             self._tell(old)
         if self._watching:

@@ -5,29 +5,36 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.metadata.features import initial_levels
+from tidelog.cluster.metadata.features import (
+    METADATA_FEATURE,
+    METADATA_VERSION,
+    initial_levels,
+)
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.records import ControlType, Record, iter_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tidelog_protocol.schema import Message
 
 __all__ = [
-    "RECORD_VERSIONS",
     "bootstrap_records",
     "decode_batch",
+    "encode",
+    "kraft_level",
     "leader_change",
+    "record_version",
 ]
 
-# Versions in which records are written at METADATA_VERSION; 0 for those not named.
-RECORD_VERSIONS: dict[type, int] = {
-    tables.RegisterBrokerRecord: 4,
-    tables.PartitionRecord: 2,
-    tables.PartitionChangeRecord: 2,
-    tables.BrokerRegistrationChangeRecord: 3,
+# The level of metadata.version since which a record is written in a version, newest first, as in
+# Kafka's MetadataVersion: an older Kafka may go on with the directory. 0 for those not named.
+_RECORD_VERSIONS: dict[type, tuple[tuple[int, int], ...]] = {
+    tables.RegisterBrokerRecord: ((30, 4), (17, 3), (8, 2), (7, 1)),
+    tables.PartitionRecord: ((23, 2), (17, 1)),
+    tables.PartitionChangeRecord: ((23, 2), (17, 1)),
+    tables.BrokerRegistrationChangeRecord: ((30, 3), (17, 2), (7, 1)),
 }
 
 _CONTROL_KEY = struct.Struct(">hh")
@@ -54,6 +61,23 @@ def bootstrap_records() -> list[Message]:
         ],
         tables.EndTransactionRecord(),
     ]
+
+
+def encode(record: Message, features: Mapping[str, int]) -> bytes:
+    """Encode a record in the version of a cluster with these levels."""
+    level = features.get(METADATA_FEATURE, METADATA_VERSION)
+    return tables.encode_record(record, record_version(type(record), level))
+
+
+def record_version(kind: type, level: int) -> int:
+    """Return the version of a record at a level of metadata.version."""
+    versions = _RECORD_VERSIONS.get(kind, ())
+    return next((version for since, version in versions if level >= since), 0)
+
+
+def kraft_level(record: Record) -> int:
+    """Return the level of `kraft.version` that a control record of its type sets (KIP-853)."""
+    return int.from_bytes((record.value or b"")[2:4], "big", signed=True)  # behind its version
 
 
 def decode_batch(batch: memoryview) -> Iterator[Message]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.cluster.metadata.features import DYNAMIC_LEVEL, KRAFT_FEATURE
 from tidelog.cluster.metadata.image import (
     RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
     BrokerImage,
@@ -21,11 +23,14 @@ from tidelog.cluster.metadata.image import (
     is_internal_topic,
     quota_entity,
 )
+from tidelog.cluster.metadata.records import kraft_level
 from tidelog_protocol.messages import metadata_records as records
+from tidelog_protocol.records import ControlType, control_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from tidelog_protocol.records import Record
     from tidelog_protocol.schema import Message
 
 NO_LEADER_CHANGE = -2
@@ -33,6 +38,7 @@ _CONFIGS = {
     RESOURCE_TOPIC: "topic_configs",
     RESOURCE_BROKER: "broker_configs",
     RESOURCE_GROUP: "group_configs",
+    RESOURCE_CLIENT_METRICS: "client_metrics",
 }
 
 
@@ -55,8 +61,24 @@ class ImageBuilder:
         handler = _HANDLERS.get(type(record))
         if handler is not None:
             handler(self, record)
+        elif type(record) in _UNSERVED:
+            self._keep_unserved(record)
         elif type(record) not in _WITHOUT_IMAGE:
             raise ReplayError(f"no rule for {type(record).__name__}")
+
+    def apply_control(self, record: Record) -> None:
+        """Apply a control record: `kraft.version` and the voters (KIP-853). Voters show level 1;
+        without them, or at another level, the level is one that no broker here can work with."""
+        kind = control_type(record)
+        if kind == ControlType.KRAFT_VERSION:
+            level = kraft_level(record)
+            self._feature(records.FeatureLevelRecord(name=KRAFT_FEATURE, feature_level=level))
+        elif kind == ControlType.KRAFT_VOTERS:
+            from tidelog.cluster.metadata.voters import voters_in  # noqa: PLC0415 - few logs have it
+
+            self._changed["voters"] = voters_in(record)
+        if self._now("voters") and self._now("features").get(KRAFT_FEATURE) == DYNAMIC_LEVEL:
+            del self._own("features")[KRAFT_FEATURE]
 
     def _now(self, attribute: str) -> Mapping[Any, Any]:
         """Return a mapping of the current image, to read."""
@@ -167,12 +189,21 @@ class ImageBuilder:
             raise ReplayError(f"unknown topic id {topic_id.hex()}")
         return name
 
+    def _keep_unserved(self, record: Message) -> None:
+        kind = type(record)
+        name = kind.__name__.removeprefix("Remove")
+        identity = (name, *[getattr(record, field) for field in _UNSERVED[kind]])
+        if name == kind.__name__:
+            self._own("unserved")[identity] = record
+        else:
+            self._own("unserved").pop(identity, None)
+
     # ---- configuration ------------------------------------------------------------------------
 
     def _config(self, record: records.ConfigRecord) -> None:
         attribute = _CONFIGS.get(record.resource_type)
         if attribute is None:
-            return  # client metrics stay in the log for the feature that will read them
+            return  # of a type that no broker reads; it stays in the log
         configs = self._own(attribute)
         resource = dict(configs.get(record.resource_name, ()))
         if record.value is None:
@@ -229,6 +260,7 @@ class ImageBuilder:
                 (each.name, each.min_supported_version, each.max_supported_version)
                 for each in record.features
             ),
+            cordoned_log_dirs=tuple(record.cordoned_log_dirs or ()),
         )
 
     def _unregister_broker(self, record: records.UnregisterBrokerRecord) -> None:
@@ -251,6 +283,9 @@ class ImageBuilder:
             fenced=fenced,
             in_controlled_shutdown=leaving,
             log_dirs=tuple(record.log_dirs) or old.log_dirs,
+            cordoned_log_dirs=old.cordoned_log_dirs
+            if record.cordoned_log_dirs is None
+            else tuple(record.cordoned_log_dirs),
         )
 
     def _broker(self, node_id: int, epoch: int) -> BrokerImage:
@@ -321,7 +356,18 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
     records.BrokerRegistrationChangeRecord: ImageBuilder._change_broker,
 }
 
-# Records that change nothing an image shows: markers, and security that is not served yet.
+# Records of security, which nothing here serves: what sets one and what removes it, by identity.
+_UNSERVED: dict[type, tuple[str, ...]] = {
+    records.AccessControlEntryRecord: ("id",),
+    records.RemoveAccessControlEntryRecord: ("id",),
+    records.UserScramCredentialRecord: ("name", "mechanism"),
+    records.RemoveUserScramCredentialRecord: ("name", "mechanism"),
+    records.DelegationTokenRecord: ("token_id",),
+    records.RemoveDelegationTokenRecord: ("token_id",),
+}
+
+# Records that change nothing an image shows: markers, and registrations that Kafka's controllers
+# make again at their next start.
 _WITHOUT_IMAGE = frozenset(
     {
         records.NoOpRecord,
@@ -330,11 +376,5 @@ _WITHOUT_IMAGE = frozenset(
         records.RegisterControllerRecord,
         records.UnregisterControllerRecord,
         records.ZkMigrationStateRecord,
-        records.AccessControlEntryRecord,
-        records.RemoveAccessControlEntryRecord,
-        records.UserScramCredentialRecord,
-        records.RemoveUserScramCredentialRecord,
-        records.DelegationTokenRecord,
-        records.RemoveDelegationTokenRecord,
     }
 )

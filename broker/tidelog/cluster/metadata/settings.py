@@ -10,6 +10,7 @@ from tidelog_storage.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tidelog.cluster.metadata.voters import Voter
     from tidelog.seams import Clock, Executor
     from tidelog_storage.seams import FileSystem
 
@@ -34,7 +35,9 @@ class MetadataLogSettings(NamedTuple):
     node_id: int
     cluster_id: str
     voters: tuple[int, ...]
-    """The nodes that vote and whose copies count, by id."""
+    """The nodes that vote and whose copies count, by id; empty if the log names them."""
+    own: Voter | None = None
+    """This node as a voter that the log may name (KIP-853); None: the voters are `voters`."""
     segment_bytes: int = SEGMENT_BYTES
     snapshot_bytes: int = SNAPSHOT_BYTES
     """How much the log grows before the next snapshot (KIP-630)."""

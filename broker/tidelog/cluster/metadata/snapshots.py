@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.cluster.metadata.features import METADATA_FEATURE
 from tidelog.cluster.metadata.image import (
     RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
     ClusterImage,
 )
-from tidelog.cluster.metadata.records import RECORD_VERSIONS, decode_batch
+from tidelog.cluster.metadata.records import decode_batch, encode
 from tidelog.cluster.metadata.replay import ImageBuilder
+from tidelog.cluster.metadata.voters import level_and_voters
 from tidelog_protocol.batch import crc_is_valid, iter_batches
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import metadata_records as tables
@@ -112,6 +114,7 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
             fenced=broker.fenced,
             in_controlled_shutdown=broker.in_controlled_shutdown,
             log_dirs=list(broker.log_dirs),
+            cordoned_log_dirs=list(broker.cordoned_log_dirs) or None,
         )
     for topic in image.topics.values():
         yield tables.TopicRecord(name=topic.name, topic_id=topic.topic_id)
@@ -135,6 +138,7 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
         (RESOURCE_BROKER, image.broker_configs),
         (RESOURCE_TOPIC, image.topic_configs),
         (RESOURCE_GROUP, image.group_configs),
+        (RESOURCE_CLIENT_METRICS, image.client_metrics),
     ):
         for resource, settings in configs.items():
             for name, value in settings.items():
@@ -142,6 +146,7 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
                     resource_type=kind, resource_name=resource, name=name, value=value
                 )
     yield from _quota_records(image)
+    yield from image.unserved.values()
     if image.next_producer_id:
         yield tables.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
@@ -172,10 +177,13 @@ def encode_snapshot(image: ClusterImage, timestamp_ms: int) -> tuple[SnapshotId,
         offset += len(records)
 
     header = SnapshotHeaderRecord(last_contained_log_timestamp=timestamp_ms)
-    add([control_record(header, timestamp=timestamp_ms)], control=True)
+    first = [control_record(header, timestamp=timestamp_ms)]
+    if image.voters:
+        first += level_and_voters(image.voters, timestamp_ms, offset=1)
+    add(first, control=True)
     batch: list[Record] = []
     for record in image_records(image):
-        value = tables.encode_record(record, RECORD_VERSIONS.get(type(record), 0))
+        value = encode(record, image.features)
         batch.append(Record(offset + len(batch), timestamp_ms, None, value))
         if len(batch) == RECORDS_PER_BATCH:
             add(batch)
@@ -256,7 +264,9 @@ def decode_snapshot(snapshot: SnapshotId, data: bytes, cluster_id: str) -> Clust
         next_offset = header.next_offset
         batch = view[position:end]
         if header.is_control:
-            last_control = control_type(next(iter_records(batch)))
+            for control in iter_records(batch):
+                last_control = control_type(control)
+                builder.apply_control(control)
         else:
             last_control = -1
             for record in decode_batch(batch):

@@ -2,7 +2,12 @@
 
 It owns role, epoch, vote, and as a leader the progress of the others and the high watermark. Pure:
 `step(event, now)` returns effects; time is in seconds, randomness comes from the Rng seam, and only
-the log's end is known. Voters are static (no KIP-853). `driver.py` calls it.
+the log's end is known. `driver.py` calls it.
+
+Voters are static, or those that the log names (KIP-853): the newest set counts from the moment that
+its record is in a node's log. Sets differ by one voter, so the majorities of two that follow each
+other have a node in common. A node may have to vote before its log names it, and for a candidate
+that its log does not name: the candidate decides by its own set whose votes count.
 
 Roles and what they wait for:
 
@@ -31,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.metadata.quorum_state import EPOCH_MAX
 from tidelog.cluster.quorum.events import (
+    NO_DIRECTORY,
     NO_NODE,
     AskVotes,
     BeginEpoch,
@@ -51,9 +57,11 @@ from tidelog.cluster.quorum.events import (
     ReplicaFetched,
     Reply,
     RoleChanged,
+    Seat,
     Tick,
     VoteAnswered,
     VoteAsked,
+    VotersChanged,
 )
 from tidelog.cluster.quorum.progress import Progress, progress_of
 from tidelog_protocol.errors import ErrorCode
@@ -134,9 +142,9 @@ class QuorumCore:
     ) -> None:
         """`log_end` is called whenever logs are compared. Call `start` next."""
         self.node_id = node_id
-        self.voters = tuple(sorted(voters))
-        self.others = tuple(voter for voter in self.voters if voter != node_id)
-        self.is_voter = node_id in self.voters
+        self.is_dynamic = False
+        is_voter = node_id in voters
+        self._set_voters(voters, Seat(is_voter, is_voter))
         self.timeouts = timeouts
         self._log_end = log_end
         self._rng = rng
@@ -144,6 +152,7 @@ class QuorumCore:
         self.epoch = stored.epoch
         self.leader_id = stored.leader_id
         self.voted_id = stored.voted_id
+        self._voted_directory = stored.voted_directory
         self.stored = stored
         if self.leader_id == node_id:
             # Unsynced records are gone: this node must not continue in an epoch that it led. The
@@ -161,8 +170,19 @@ class QuorumCore:
         self._effects: list[Effect] = []
         self._timeout_at = float("inf")
 
-    def start(self, now: float) -> None:
-        """Begin to wait for a leader, voters one after the other."""
+    def _set_voters(self, voters: Collection[int], seat: Seat) -> None:
+        self.voters = tuple(sorted(voters))
+        self.is_voter, self.stands = seat
+        # A node that lost its disk is not the voter of its id.
+        own_id = self.node_id if self.is_voter else NO_NODE
+        self.others = tuple(voter for voter in self.voters if voter != own_id)
+
+    def start(self, now: float, seat: Seat | None = None) -> None:
+        """Begin to wait for a leader, voters one after the other; `seat` is None for static
+        voters."""
+        if seat is not None:
+            self.is_dynamic = True
+            self._set_voters(self.voters, seat)
         rank = self.voters.index(self.node_id) if self.is_voter else 0
         self._timeout_at = now + rank * self.timeouts.start_s
 
@@ -182,10 +202,10 @@ class QuorumCore:
     @property
     def leads_committed(self) -> bool:
         """Whether everything committed before this epoch is below the high watermark, or this is
-        the only voter: what was committed is in its log."""
+        the only voter there ever was: what was committed is in its log."""
         if self.role is not Role.LEADER:
             return False
-        is_only_voter = self.is_voter and not self.others
+        is_only_voter = self.is_voter and not self.others and not self.is_dynamic
         return is_only_voter or self.high_watermark > self.epoch_start_offset
 
     @property
@@ -193,7 +213,7 @@ class QuorumCore:
         """When the next `Tick` is due."""
         if self.role is Role.LEADER:
             return min(self._announce_at, self._check_quorum_at())
-        if not self.is_voter and self.role is Role.UNATTACHED:
+        if not self.stands and self.role is Role.UNATTACHED:
             return float("inf")
         return self._timeout_at
 
@@ -208,7 +228,8 @@ class QuorumCore:
         assert not self._effects, "a step runs to its end"
         _HANDLERS[type(event)](self, event, now)
         effects, self._effects = self._effects, []
-        election = Election(self.epoch, self.leader_id, self.voted_id)
+        directory = NO_DIRECTORY if self.voted_id == NO_NODE else self._voted_directory
+        election = Election(self.epoch, self.leader_id, self.voted_id, directory)
         if election != self.stored:
             assert election.epoch >= self.stored.epoch, "epochs never go back"
             self.stored = election
@@ -248,16 +269,20 @@ class QuorumCore:
     def _prospective(self, now: float) -> None:
         self._become(Role.PROSPECTIVE, now + self._election_timeout())
         self._effects.append(AskVotes(self.epoch, pre_vote=True))
-        self._granted.add(self.node_id)
+        self._grant_own()
         self._count_votes(now)
 
     def _candidate(self, now: float) -> None:
         self._enter_epoch(self.epoch + 1, NO_NODE)
         self._become(Role.CANDIDATE, now + self._election_timeout())
-        self.voted_id = self.node_id
+        self.voted_id, self._voted_directory = self.node_id, NO_DIRECTORY
         self._effects.append(AskVotes(self.epoch, pre_vote=False))
-        self._granted.add(self.node_id)
+        self._grant_own()
         self._count_votes(now)
+
+    def _grant_own(self) -> None:
+        if self.is_voter:
+            self._granted.add(self.node_id)
 
     def _lead(self, now: float) -> None:
         self._enter_epoch(self.epoch, self.node_id)
@@ -298,7 +323,7 @@ class QuorumCore:
                 )
         elif self.role is Role.RESIGNED:
             self._unattached(self.epoch + 1, now)
-        elif not self.is_voter:
+        elif not self.stands:
             self._forget_leader(now)
         elif self.role is Role.PROSPECTIVE:
             self._give_up(now)
@@ -307,7 +332,7 @@ class QuorumCore:
 
     def _check_quorum_at(self) -> float:
         """Return when this node must resign because too few voters have fetched."""
-        needed = self.majority - 1
+        needed = self.majority - self.is_voter
         if not needed:
             return float("inf")
         latest = sorted((self.progress[v].fetched_at for v in self.others), reverse=True)
@@ -328,7 +353,7 @@ class QuorumCore:
 
     def _on_vote_asked(self, event: VoteAsked, now: float) -> None:
         error = self._refusal(event.candidate_id, event.epoch)
-        if not self.is_voter:
+        if not (self.is_voter or self.is_dynamic):
             error = ErrorCode.INCONSISTENT_VOTER_SET
         elif not error and (
             event.log_end.offset < 0 or not 0 <= event.log_end.epoch <= event.epoch
@@ -341,14 +366,16 @@ class QuorumCore:
             self._unattached(event.epoch, now)
         granted = self._grants(event)
         if granted and not event.pre_vote and self.voted_id == NO_NODE:
-            self.voted_id = event.candidate_id
+            self.voted_id, self._voted_directory = event.candidate_id, event.directory_id
             self._timeout_at = now + self._election_timeout()
         self._effects.append(Reply(granted=granted))
 
     def _refusal(self, sender: int, epoch: int) -> ErrorCode:
         """Return why a voter's request in this epoch is refused; NONE if it is valid."""
-        if sender not in self.others:
+        if not self.is_dynamic and sender not in self.others:
             return ErrorCode.INCONSISTENT_VOTER_SET
+        if sender < 0 or sender == self.node_id:
+            return ErrorCode.INVALID_REQUEST
         if epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if epoch > min(self.epoch + EPOCH_STEP_MAX, max(self.epoch, EPOCH_MAX - EPOCH_STEP_MAX)):
@@ -370,7 +397,8 @@ class QuorumCore:
             # A follower of a live leader refuses to elect another (KIP-996).
             return up_to_date and not (self.role is Role.FOLLOWER and self._has_fetched)
         if self.voted_id != NO_NODE:
-            return self.voted_id == event.candidate_id
+            voted = (self.voted_id, self._voted_directory)
+            return voted == (event.candidate_id, event.directory_id)
         return up_to_date and self.leader_id == NO_NODE and self.role is not Role.RESIGNED
 
     def _on_vote_answered(self, event: VoteAnswered, now: float) -> None:
@@ -475,9 +503,30 @@ class QuorumCore:
         elif 0 <= progress.leader_end_offset <= event.offset:
             progress.caught_up_at = max(progress.caught_up_at, progress.fetched_at)
         progress.fetched_at = now
+        progress.directory_id = event.directory_id
         progress.leader_end_offset = end
         progress.end_offset = event.offset
         self._count_replicas()
+
+    def _on_voters_changed(self, event: VotersChanged, now: float) -> None:
+        """Work with another set of voters from now on."""
+        seat = Seat(self.is_voter, self.stands)
+        if (event.voters, event.seat) == (self.voters, seat):
+            return
+        self._set_voters(event.voters, event.seat)
+        self._granted.intersection_update(self.voters)
+        self._refused.intersection_update(self.voters)
+        if self.role is Role.LEADER:
+            for voter in self.others:
+                if voter not in self.progress:
+                    self.progress[voter] = Progress()
+                    self.progress[voter].fetched_at = now  # a grace period
+            self._announce(now, ())
+            self._count_replicas()
+        elif self.role in (Role.PROSPECTIVE, Role.CANDIDATE) and not self.stands:
+            self._become(Role.UNATTACHED, now)
+        elif self.role is Role.UNATTACHED and seat.stands != self.stands:
+            self._become(Role.UNATTACHED, now + self._election_timeout())
 
     def _on_local_flushed(self, event: LocalFlushed, now: float) -> None:
         if self.role is Role.LEADER:
@@ -506,4 +555,5 @@ _HANDLERS: dict[type, Callable[[QuorumCore, Any, float], None]] = {
     Leave: QuorumCore._on_leave,
     ReplicaFetched: QuorumCore._on_replica_fetched,
     LocalFlushed: QuorumCore._on_local_flushed,
+    VotersChanged: QuorumCore._on_voters_changed,
 }

@@ -56,10 +56,10 @@ class Quorum:
         rng: Rng,
         timeouts: Timeouts | None = None,
     ) -> None:
-        """`channels` lead to the CONTROLLER listener of each voter but this node; the voters are
+        """`channels` lead to the CONTROLLER listener of each voter but this node. Static voters are
         these, and this node unless it only observes (then it isn't in `metadata`'s voters)."""
         self.metadata = metadata
-        self.channels = dict(channels)
+        self.channels = channels
         self.node_id = node_id
         self.cluster_id = metadata.image.cluster_id
         self.clock = clock
@@ -76,12 +76,14 @@ class Quorum:
         self._flusher: asyncio.Task[None] | None = None
         self._fetcher: Fetcher | None = None
         self._requests: Requests | None = None
-        if channels:
+        if channels or metadata.own is not None:
             from tidelog.cluster.quorum.fetcher import Fetcher
             from tidelog.cluster.quorum.requests import Requests
 
             self._fetcher, self._requests = Fetcher(self), Requests(self)
         self._stopped = self._is_held = False
+        self.learn: Callable[[int, str, int], None] = lambda node_id, host, port: None
+        """Called with the address of a leader that another node has named (KIP-853)."""
         self.on_progress: list[Callable[[], None]] = []
         """Called when records were appended, the high watermark moved or the role changed: parked
         fetches look again."""
@@ -106,10 +108,12 @@ class Quorum:
         if self._is_alone:
             self.step(e.Tick())  # its first commit flushes what it appends
         self.metadata.on_append = self._appended
+        self.metadata.on_voters.append(self._voters_changed)
 
     @property
     def _is_alone(self) -> bool:
-        return self.core.is_voter and not self.core.others
+        """Whether this is the only voter for ever; one that the log names may get others."""
+        return self.core.is_voter and not self.core.others and self.metadata.own is None
 
     def _begin(self) -> None:
         self._core = QuorumCore(
@@ -120,7 +124,7 @@ class Quorum:
             rng=self.rng,
             timeouts=self._timeouts,
         )
-        self._core.start(self.clock.monotonic())
+        self._core.start(self.clock.monotonic(), self._seat())
         self.metadata.leader_is(self._core.leader_id, self._core.epoch)
         if not self._is_alone:
             self._arm()
@@ -136,6 +140,22 @@ class Quorum:
         self.metadata.step_down()
         self._begin()
         self._progress()
+
+    def _voters_changed(self) -> None:
+        """Work with the voters that the log names now (KIP-853)."""
+        seat = self._seat()
+        if not self.is_out and seat is not None:
+            self.step(e.VotersChanged(tuple(self.metadata.voters), seat))
+
+    def _seat(self) -> e.Seat | None:
+        """Return this node's part if the log names the voters."""
+        metadata = self.metadata
+        if metadata.own is None:
+            return None
+        from tidelog.cluster.metadata.voters import has_key
+
+        is_voter = has_key(metadata.voter_set, metadata.own)
+        return e.Seat(is_voter, is_voter or has_key(metadata.previous_voters, metadata.own))
 
     async def stop(self) -> None:
         """Leave the quorum. A leader notifies the others, so that one of them takes over at
@@ -202,9 +222,23 @@ class Quorum:
             case e.HighWatermarkMoved(offset):
                 self.metadata.advance(offset)
                 self._progress()
+                self._leave_if_removed()
             case _:
                 if self._requests is not None:
                     self._requests.send(effect)
+
+    def _leave_if_removed(self) -> None:
+        """Resign once the voters without this leader are committed (KIP-853)."""
+        is_removed = not self.core.is_voter and not self.metadata.has_uncommitted_voters
+        if self.core.role is Role.LEADER and is_removed:
+            log.info("node %d leads no more: it was removed from the voters", self.node_id)
+            asyncio.get_running_loop().call_soon(self.resign)
+
+    def counts(self, replica_id: int, directory_id: bytes) -> bool:
+        """Return whether a fetch is by the replica that its id names: a voter of the log with
+        another disk than that of its record does not count (KIP-853)."""
+        voter = self.metadata.voter(replica_id)
+        return voter is None or voter.directory_id in (directory_id, e.NO_DIRECTORY)
 
     def _note(self, election: e.Election) -> None:
         """Make it durable. A process without descriptors is no failure of the disk."""

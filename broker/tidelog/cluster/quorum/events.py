@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.cluster.metadata.quorum_state import NO_NODE, Election
+from tidelog.cluster.metadata.quorum_state import NO_DIRECTORY, NO_NODE, Election
 from tidelog_protocol.errors import ErrorCode
 
 __all__ = [
+    "NO_DIRECTORY",
     "NO_NODE",
     "AskVotes",
     "BeginEpoch",
@@ -32,9 +33,11 @@ __all__ = [
     "ReplicaFetched",
     "Reply",
     "RoleChanged",
+    "Seat",
     "Tick",
     "VoteAnswered",
     "VoteAsked",
+    "VotersChanged",
 ]
 
 
@@ -59,6 +62,7 @@ class VoteAsked(NamedTuple):
     epoch: int
     log_end: LogEnd
     pre_vote: bool
+    directory_id: bytes = NO_DIRECTORY
 
 
 class VoteAnswered(NamedTuple):
@@ -113,6 +117,25 @@ class ReplicaFetched(NamedTuple):
 
     replica_id: int
     offset: int
+    directory_id: bytes = NO_DIRECTORY
+
+
+class Seat(NamedTuple):
+    """This node's part in a quorum whose voters the log names (KIP-853).
+
+    `stands`: it may be elected, because it votes, or because the record that removes it may not be
+    committed: the others may need it for that (Raft dissertation, 4.2.2).
+    """
+
+    is_voter: bool
+    stands: bool
+
+
+class VotersChanged(NamedTuple):
+    """The log names these voters, committed or not."""
+
+    voters: tuple[int, ...]
+    seat: Seat
 
 
 class LocalFlushed(NamedTuple):
@@ -135,6 +158,7 @@ Event = (
     | LeaderAnswered
     | LeaderLost
     | ReplicaFetched
+    | VotersChanged
     | LocalFlushed
     | Leave
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cluster.metadata.settings import METADATA_PARTITION, METADATA_TOPIC_ID
 from tidelog.cluster.quorum import events as e
 from tidelog.cluster.quorum.core import Role
+from tidelog.cluster.quorum.requests import directory_of
 from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.data import FetchRequest
@@ -46,7 +47,7 @@ class Fetcher:
         key = None
         if core.role is Role.FOLLOWER:
             key = (core.epoch, core.leader_id)
-        elif not core.is_voter:
+        elif not core.is_voter and core.role in (Role.UNATTACHED, Role.RESIGNED):
             key = (core.epoch, e.NO_NODE)
         if key == self._key:
             return
@@ -74,10 +75,7 @@ class Fetcher:
     async def _fetch(self, key: tuple[int, int]) -> bool:
         """Send one request and apply the answer; False if the next one should wait."""
         quorum = self._quorum
-        epoch, leader_id = key
-        if leader_id == e.NO_NODE:
-            voters = quorum.core.others
-            leader_id = voters[min(int(quorum.rng.uniform(0, len(voters))), len(voters) - 1)]
+        epoch, leader_id = key[0], self._source(key[1])
         last_epoch, end = quorum.metadata.log_end()
         try:
             response = await quorum.channels[leader_id].ask(
@@ -93,6 +91,8 @@ class Fetcher:
         if response.error_code or not response.responses:
             log.error("node %d answered %s", leader_id, ErrorCode(response.error_code).name)
             return False
+        for node in response.node_endpoints:
+            quorum.learn(node.node_id, node.host, node.port)
         answer = response.responses[0].partitions[0]
         snapshot = answer.snapshot_id
         if not answer.error_code and snapshot is not None and snapshot.end_offset >= 0:
@@ -103,20 +103,26 @@ class Fetcher:
             log.error("cannot append the records of node %d: %s", leader_id, error)
             return False
 
+    def _source(self, leader_id: int) -> int:
+        """Return the leader, or any node that may name it."""
+        quorum = self._quorum
+        if leader_id != e.NO_NODE and leader_id in quorum.channels:
+            return leader_id
+        voters = quorum.core.others if quorum.metadata.own is None else tuple(quorum.channels)
+        return voters[min(int(quorum.rng.uniform(0, len(voters))), len(voters) - 1)]
+
     async def _fetch_snapshot(
         self, key: tuple[int, int], leader_id: int, end_offset: int, epoch: int
     ) -> bool:
         """Load the leader's snapshot, because the leader no longer has the records (KIP-630)."""
-        quorum = self._quorum
+        quorum, channel = self._quorum, self._quorum.channels[leader_id]
         data = bytearray()
         size = 1
         log.info("fetching the metadata snapshot up to offset %d", end_offset)
         while len(data) < size:
             request = self._snapshot_request(key[0], end_offset, epoch, len(data))
             try:
-                response = await quorum.channels[leader_id].ask(
-                    request, timeout_s=quorum.request_timeout_s
-                )
+                response = await channel.ask(request, timeout_s=quorum.request_timeout_s)
             except PeerError:
                 return False
             answer = None if not response.topics else response.topics[0].partitions[0]
@@ -164,6 +170,7 @@ class Fetcher:
             log_start_offset=quorum.metadata.log.log_start_offset,
             partition_max_bytes=BYTES_MAX,
             high_watermark=quorum.metadata.high_watermark,
+            replica_directory_id=directory_of(quorum.metadata.own),
         )
         return FetchRequest(
             cluster_id=quorum.cluster_id,
@@ -191,5 +198,8 @@ class Fetcher:
             metadata.advance(answer.high_watermark)
             if quorum.is_out:
                 return True  # what it has is damaged
+        leader = answer.current_leader
+        if quorum.core.leader_id == e.NO_NODE and leader is not None:
+            quorum.step(e.EpochTold(leader.leader_epoch, leader.leader_id))  # it is the leader
         quorum.step(e.LeaderAnswered(epoch))
         return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.metadata.quorum_state import NO_DIRECTORY
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -15,9 +17,10 @@ OBSERVERS_MAX = 1000  # whose progress is kept: any id may fetch
 class Progress:
     """A leader's state of a replica. `end_offset` -1: it has not fetched in this epoch."""
 
-    __slots__ = ("caught_up_at", "end_offset", "fetched_at", "leader_end_offset")
+    __slots__ = ("caught_up_at", "directory_id", "end_offset", "fetched_at", "leader_end_offset")
 
     def __init__(self) -> None:
+        self.directory_id = NO_DIRECTORY
         self.end_offset = -1
         self.fetched_at = float("-inf")
         self.caught_up_at = float("-inf")

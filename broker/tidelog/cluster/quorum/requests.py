@@ -26,9 +26,10 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from tidelog.cluster.metadata.voters import Voter
     from tidelog.cluster.quorum.driver import Quorum
 
-__all__ = ["Requests"]
+__all__ = ["Requests", "directory_of"]
 
 log = logging.getLogger("tidelog.cluster.quorum")
 
@@ -94,6 +95,8 @@ class Requests:
                 partition_index=0,
                 replica_epoch=epoch,
                 replica_id=self._quorum.node_id,
+                replica_directory_id=directory_of(self._quorum.metadata.own),
+                voter_directory_id=directory_of(self._quorum.metadata.voter(voter)),
                 last_offset_epoch=last_epoch,
                 last_offset=end,
                 pre_vote=pre_vote,
@@ -105,9 +108,7 @@ class Requests:
                 cluster_id=self._quorum.cluster_id, voter_id=voter, topics=[topic]
             )
             try:
-                response = await self._quorum.channels[voter].ask(
-                    request, timeout_s=self._quorum.request_timeout_s
-                )
+                response = await self._send(voter, request)
             except PeerError:
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -125,13 +126,23 @@ class Requests:
     async def _begin_epoch(self, voter: int, epoch: int) -> None:
         """Announce the leader to a voter; repeat until it fetches."""
         partition = BeginQuorumEpochRequest.PartitionData(
-            partition_index=0, leader_id=self._quorum.node_id, leader_epoch=epoch
+            partition_index=0,
+            voter_directory_id=directory_of(self._quorum.metadata.voter(voter)),
+            leader_id=self._quorum.node_id,
+            leader_epoch=epoch,
         )
         topic = BeginQuorumEpochRequest.TopicData(
             topic_name=METADATA_PARTITION.topic, partitions=[partition]
         )
+        own = self._quorum.metadata.own
         request = BeginQuorumEpochRequest(
-            cluster_id=self._quorum.cluster_id, voter_id=voter, topics=[topic]
+            cluster_id=self._quorum.cluster_id,
+            voter_id=voter,
+            topics=[topic],
+            leader_endpoints=[
+                BeginQuorumEpochRequest.LeaderEndpoint(name=name, host=host, port=port)
+                for name, host, port in (() if own is None else own.endpoints)
+            ],
         )
         await self._tell(voter, request)
 
@@ -152,12 +163,17 @@ class Requests:
             voter, EndQuorumEpochRequest(cluster_id=self._quorum.cluster_id, topics=[topic])
         )
 
+    async def _send(self, voter: int, request: Any) -> Any:
+        """Return the answer; PeerError without one."""
+        channel = self._quorum.channels.get(voter)
+        if channel is None:
+            raise PeerError(f"no address of voter {voter} is known")
+        return await channel.ask(request, timeout_s=self._quorum.request_timeout_s)
+
     async def _tell(self, voter: int, request: Any) -> None:
         """Send once; of the answer only a newer epoch matters."""
         try:
-            response = await self._quorum.channels[voter].ask(
-                request, timeout_s=self._quorum.request_timeout_s
-            )
+            response = await self._send(voter, request)
         except PeerError:
             return
         if self._quorum.is_out or not self._is_understood(voter, response):
@@ -199,6 +215,11 @@ class Requests:
             raise NotControllerError
         high_watermark: int = answer.high_watermark
         return high_watermark
+
+
+def directory_of(voter: Voter | None) -> bytes:
+    """Return the directory of a voter that the log names; none for a static one."""
+    return e.NO_DIRECTORY if voter is None else voter.directory_id
 
 
 def _of_another_cluster(cluster_id: str) -> StorageError:

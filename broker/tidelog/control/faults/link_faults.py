@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.control.faults.gates import OPEN, Gate, GatedNetwork, Passage
 from tidelog.control.faults.link_values import Link
+from tidelog.network.observer import is_of_broker
 from tidelog.timeline import LoopTimeline
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class LinkFaults:
         self._passages: dict[int, Passage] = {}
         self._is_frozen = False
         self._inbound: list[Gate] = []
+        self._answers: list[Gate] = []
         self._hits: dict[Link, int] = {}
         self._network = GatedNetwork(server.runtime.network, self._passage, self._held)
         server.membership.go_through(self._network, self._network.gate)
@@ -41,6 +43,7 @@ class LinkFaults:
             if link.other != "clients":
                 self._add(link)
         self._network.change()
+        self._hold_answers()
 
     def hits(self) -> tuple[Link, ...]:
         """Return its faults with the hits that it counted."""
@@ -58,6 +61,27 @@ class LinkFaults:
         for link in self._hits:
             if link.other == "clients" and link.holds in ("both", way):
                 self._hits[link] += 1
+
+    def _hold_answers(self) -> None:
+        """Hold the answers of clients' requests that were received before the cut, or let them go.
+
+        Those of later requests wait in `requests.py`.
+        """
+        if "sent" not in self.ways_held:
+            gates, self._answers = self._answers, []
+            for gate in gates:
+                gate.set(OPEN)
+        elif not self._answers:
+            for door in self._server.doors:
+                for connection in list(door.live):
+                    if any(not is_of_broker(context) for context in connection.unanswered()):
+                        connection.go_through(self._answer_gate)
+
+    def _answer_gate(self, transport: Any) -> Gate:
+        gate = Gate(transport, lambda _: self.held_client("sent"))
+        gate.set(Passage(sends=False))
+        self._answers.append(gate)
+        return gate
 
     def _held(self, host: str, port: int, count: int) -> None:
         """Count requests to another broker that wait, or wait for their answers."""

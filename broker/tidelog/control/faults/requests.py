@@ -354,6 +354,10 @@ class _Answered:
         """Call back once the connection is closed."""
         self._peer.at_close(callback)
 
+    def throttle(self, seconds: float) -> None:
+        """Read no further request for this long."""
+        self._peer.throttle(seconds)
+
     def complete(self, context: RequestContext, response: Any) -> None:
         """Take the answer of a parked request."""
         if not self._answered.done():

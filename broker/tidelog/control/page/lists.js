@@ -24,15 +24,21 @@ function groupView(key) {
     update(group) {
       if (node.shown === group) return;
       node.shown = group;
-      const total = group.offsets.reduce((sum, one) => sum + (one.lag ?? 0), 0);
+      const places = [...group.offsets, ...group.shares];
+      const total = places.reduce((sum, one) => sum + (one.lag ?? 0), 0);
       say(lag, `lag ${count(total)}`);
       lag.classList.toggle("behind", total > 0);
       say(facts, `${group.state} · ${group.members.length} members · coordinator ${group.coordinator}`);
       say(members, group.members.map((one) => one.client_id).join(", "));
-      rows.replaceChildren(...group.offsets.slice(0, ROWS_MAX).map((one) =>
-        cells(`${one.topic}-${one.partition}`, count(one.offset), one.lag === null ? "unknown" : count(one.lag))));
+      rows.replaceChildren(...places.slice(0, ROWS_MAX).map((one) =>
+        cells(`${one.topic}-${one.partition}`, count(one.offset ?? one.start_offset), lagOf(one))));
     },
   };
+}
+
+function lagOf({ lag, acquired }) {
+  if (lag === null) return "unknown";
+  return acquired ? `${count(lag)}, ${count(acquired)} of them held` : count(lag);
 }
 
 export function groupsView() {

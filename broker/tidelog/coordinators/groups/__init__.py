@@ -1,4 +1,4 @@
-"""Groups of consumers, classic, of KIP-848 and share groups, and their offsets.
+"""Groups of consumers, classic, of KIP-848, share and streams groups, and their offsets.
 
 group.py        one classic group: the steps of its state machine, the moves of a rebalance; pure
 kinds.py        what a group may be
@@ -12,8 +12,8 @@ shard.py        one partition of `__consumer_offsets` in memory
 coordinator.py  follows elections, performs effects, sets timers, writes records
 gauges.py       metrics of groups: number, offsets, lag
 admin.py        commit and fetch offsets; list, describe, delete and expire groups
-member_records.py  records of consumer and share groups in Kafka's bytes
+member_records.py  records of consumer, share and streams groups in Kafka's bytes
 consumer/       groups of KIP-848
-share/          share groups of KIP-932, which no API offers yet
-streams/        streams groups of KIP-1071: their pure parts
+share/          share groups of KIP-932
+streams/        streams groups of KIP-1071
 """

@@ -143,12 +143,9 @@ class GroupAdmin:
             return FetchedOffsets(shard)
 
         group = shard.groups.get(group_id)
-        if group is not None and group.type == "consumer":
-            from tidelog.coordinators.groups.consumer.commits import fetch_error  # noqa: PLC0415
-
-            error = fetch_error(group.members, *member)
-            if error is not ErrorCode.NONE:
-                return FetchedOffsets(error)
+        error = ErrorCode.NONE if group is None else _fetch_error(group, member)
+        if error is not ErrorCode.NONE:
+            return FetchedOffsets(error)
         unstable: AbstractSet[tuple[str, int]] = frozenset()
         latest: Offsets = {}
         if require_stable:
@@ -178,7 +175,8 @@ class GroupAdmin:
         shard, group = found
         if group.type == "share":
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        is_of_consumers = group.type == "streams" or group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        if not group.is_empty and not is_of_consumers:
             return ErrorCode.NON_EMPTY_GROUP
         results = {
             topic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -289,14 +287,31 @@ def _fencing(
     if group.type == "share":
         return ErrorCode.GROUP_ID_NOT_FOUND
     from tidelog.coordinators.groups.consumer.commits import Commit, commit_error  # noqa: PLC0415
+    from tidelog.coordinators.groups.streams import commits as of_streams  # noqa: PLC0415
 
     commit = Commit(committer.member_id, committer.generation, committer.group_instance_id)
     if committer.version is None:
         commit = commit._replace(is_transactional=True)
     else:
         commit = commit._replace(version=committer.version)
+    if group.type == "streams":
+        names = [(each.topic, each.partition) for each in changes]
+        return of_streams.commit_error(group, commit, names)
     partitions = [(each.offset.topic_id, each.partition) for each in changes if each.offset]
     return commit_error(group.members, commit, partitions)
+
+
+def _fetch_error(group: AnyGroup, member: tuple[str | None, int]) -> ErrorCode:
+    """Return the error of a fetch by the epoch of its member."""
+    if group.type == "consumer":
+        from tidelog.coordinators.groups.consumer.commits import fetch_error  # noqa: PLC0415
+
+        return fetch_error(group.members, *member)
+    if group.type == "streams":
+        from tidelog.coordinators.groups.streams import commits  # noqa: PLC0415
+
+        return commits.fetch_error(group, *member)
+    return ErrorCode.NONE
 
 
 def _log_failure(error: ErrorCode) -> None:

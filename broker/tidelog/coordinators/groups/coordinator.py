@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.offsets import OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.coordinators.groups.share.views import ShareLimits
+    from tidelog.coordinators.groups.streams.views import StreamsLimits
     from tidelog.replication.internal_topics import KeyValue, LoadedRecord
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
@@ -124,12 +125,13 @@ class GroupCoordinator:
 
     def new_shard(self, index: int, leader_epoch: int) -> GroupShard:
         """Create a shard; this and the next three methods are for `LedPartitions`."""
-        from tidelog.coordinators.groups.shard import GroupShard
+        from tidelog.coordinators.groups.shard import GroupShard, LimitsOf
         from tidelog.coordinators.groups.states import GroupLimits
 
         config = self.config
         limits = GroupLimits(config.group_initial_rebalance_delay_ms, config.group_max_size)
-        return GroupShard(index, leader_epoch, limits, self._limits_of, self._share_limits_of)
+        limits_of = LimitsOf(self._limits_of, self._share_limits_of, self._streams_limits_of)
+        return GroupShard(index, leader_epoch, limits, limits_of)
 
     def _limits_of(self, group_id: str) -> ConsumerLimits:
         from tidelog.coordinators.groups.consumer.settings import limits_of
@@ -139,6 +141,12 @@ class GroupCoordinator:
 
     def _share_limits_of(self, group_id: str) -> ShareLimits:
         from tidelog.coordinators.groups.share.limits import limits_of
+
+        assert self._image is not None, "an image makes this broker lead a shard"
+        return limits_of(self._configured_as, self._image, group_id)
+
+    def _streams_limits_of(self, group_id: str) -> StreamsLimits:
+        from tidelog.coordinators.groups.streams.limits import limits_of
 
         assert self._image is not None, "an image makes this broker lead a shard"
         return limits_of(self._configured_as, self._image, group_id)
@@ -155,7 +163,7 @@ class GroupCoordinator:
                     is_commit = kind == ControlType.COMMIT
                     shard.ended(header.producer_id, record.offset + 1, now, is_commit=is_commit)
                 continue
-            change = decode(record.key, record.value)
+            change = self.led.decoded(shard.index, record, decode)
             if change is not None:
                 producer_id = header.producer_id if header.is_transactional else None
                 shard.replay(change, record.offset + 1, now, producer_id)
@@ -225,6 +233,8 @@ class GroupCoordinator:
             found[1].limits = self._share_limits_of(group_id)
         elif found[1].type == "consumer":
             found[1].limits = self._limits_of(group_id)
+        elif found[1].type == "streams":
+            found[1].limits = self._streams_limits_of(group_id)
 
     def _group_ids(self) -> list[str]:
         return [group_id for shard in self.led.active() for group_id in shard.groups]
@@ -303,7 +313,7 @@ class GroupCoordinator:
         """Have a classic member join a consumer group with members, or refuse it."""
         from tidelog.coordinators.groups.member import JoinResult
 
-        if group.type == "share":
+        if group.type != "consumer":
             return JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
         return await self.mixed.join(shard, group, request, self._rng.uuid())
 
@@ -325,7 +335,7 @@ class GroupCoordinator:
 
     def _create(self, shard: GroupShard, group_id: str, now: Now) -> Group | ErrorCode:
         """Write a new group's record before its first rebalance, as Kafka does. The group takes the
-        place of an empty one of KIP-848."""
+        place of an empty consumer or streams group."""
         from tidelog.coordinators.groups.group import Group
         from tidelog.coordinators.groups.records import group_record, tombstones
 
@@ -414,7 +424,7 @@ class GroupCoordinator:
         chosen = list(group.members) if member_id is None else [member_id]
         if not isinstance(group, Group):
             records = group.fence(chosen, self.topics) if chosen else []
-            self._remove_members(shard, group, records)
+            self._write_due(shard, group, records)
             after = shard.groups.get(group_id)  # it may be a classic group now
             return count - (0 if after is None else len(after.members))
         effects = group.end_sessions(chosen, self.now())
@@ -431,7 +441,7 @@ class GroupCoordinator:
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
 
     def _find(self, group_id: str) -> tuple[GroupShard, Group | ConsumerGroup] | ErrorCode:
-        """Find a group for a request of a classic member, which an unknown group and a share group
+        """Find a group for a request of a classic member, which unknown, share and streams groups
         do not have."""
         if not group_id and not self.led.is_closed:
             return ErrorCode.INVALID_GROUP_ID
@@ -441,7 +451,9 @@ class GroupCoordinator:
         if isinstance(found, ErrorCode):
             return found
         shard, group = found
-        return ErrorCode.UNKNOWN_MEMBER_ID if group.type == "share" else (shard, group)
+        if group.type == "share" or group.type == "streams":  # noqa: PLR1714 - mypy knows this one
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return shard, group
 
     # ---- effects -----------------------------------------------------------------------------
 
@@ -502,21 +514,28 @@ class GroupCoordinator:
         if isinstance(group, Group):
             self.perform(shard, group, group.expire(self.now()))
         else:
-            self._remove_members(shard, group, group.expire(self.topics, self.now()))
+            self._write_due(shard, group, group.expire(self.topics, self.now()))
 
-    def _remove_members(
-        self, shard: GroupShard, group: MemberGroup, records: Sequence[Record]
-    ) -> None:
-        """Write the records that remove members of a consumer or share group, if there are any."""
+    def watch_session(self, shard: GroupShard, group: MemberGroup) -> None:
+        """Set a group's timer again if a session may end before it: its timeout is shorter now."""
+        watch = shard.watches.get(group.group_id)
+        ends_ms = self.now().ticks_ms + group.limits.session_timeout_ms
+        if watch is None or watch.at_ms > ends_ms:
+            self.watch(shard, group)
+
+    def _write_due(self, shard: GroupShard, group: MemberGroup, records: Sequence[Record]) -> None:
+        """Write what is due in a group at some time, if anything is: its members' removal, or the
+        first assignment of a streams group."""
         if not records:
             error = ErrorCode.NONE
-        elif group.type == "share":
-            error = self.append_consumer(shard, group, records)
-        else:
+        elif group.type == "consumer":
             error = self.mixed.remove(shard, group, records)
+        else:
+            error = self.append_consumer(shard, group, records)
         if error is not ErrorCode.NONE:
             logger.warning(
-                "Members of group %s stay for another session: removing them failed: %s",
+                "The members of group %s stay for another session: what was due could not be "
+                "written: %s",
                 group.group_id,
                 error.name,
             )
@@ -598,8 +617,11 @@ class GroupCoordinator:
             self.perform(shard, group, group.unload(ErrorCode.UNKNOWN_MEMBER_ID, self.now()))
         return await self.settled(shard)
 
-    async def settled(self, shard: GroupShard) -> ErrorCode:
-        """Return when everything written so far is committed."""
+    async def settled(self, shard: GroupShard, *, wrote: bool = True) -> ErrorCode:
+        """Return when everything written so far is committed. `wrote` is whether any of it is the
+        caller's: most heartbeats write nothing, and then mostly nothing waits."""
+        if not wrote and self.topic.is_committed(shard.index, shard.end_offset):
+            return ErrorCode.NONE
         committing = partial(self.topic.commit, shard.index, shard.end_offset)
         error: ErrorCode = await answer_of(committing)
         self.advance(shard)
@@ -625,7 +647,7 @@ class GroupCoordinator:
     def append_consumer(
         self, shard: GroupShard, group: MemberGroup, records: Sequence[Record]
     ) -> ErrorCode:
-        """Append records of a consumer or share group as one batch, then apply them. A consumer
+        """Append records of a consumer, share or streams group as one batch, then apply them. The
         group may take the place of an empty classic one."""
         from tidelog.coordinators.groups.member_records import encode
         from tidelog.coordinators.groups.records import tombstones

@@ -1,12 +1,17 @@
-"""Gauges of the groups that this broker coordinates: number of groups, offsets and lag.
+"""Gauges of the groups that this broker coordinates: their number, their offsets and lag.
 
 Kafka's brokers have no lag of groups; its names are those that kafka_exporter made usual.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
+from tidelog.coordinators.groups.share.states import ShareGroupState
+from tidelog.coordinators.groups.streams.states import StreamsGroupState
 from tidelog.metrics.meters import Name, Sample
 from tidelog_storage.types import TopicPartition
 
@@ -14,21 +19,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.metrics.meters import Labels, Meters
     from tidelog.replication.replica_manager import ReplicaManager
 
 __all__ = ["tell_groups"]
 
-_NUMBER = Name("kafka.coordinator.group", "GroupMetadataManager", "NumGroups")
+_CLASSIC = "classic"
+_CLASSIC_NUMBER = Name("kafka.coordinator.group", "GroupMetadataManager", "NumGroups")
+_COORDINATOR = ("kafka.server", "group-coordinator-metrics")
+_NUMBER = Name(*_COORDINATOR, "group-count")
+_STATES: dict[str, type[ConsumerGroupState | ShareGroupState | StreamsGroupState]] = {
+    "consumer": ConsumerGroupState,
+    "share": ShareGroupState,
+    "streams": StreamsGroupState,
+}
+"""The protocols of which Kafka counts groups by state, too."""
 _OFFSET = Name("kafka", "consumergroup", "current_offset")
 _LAG = Name("kafka", "consumergroup", "lag")
 
 
 def tell_groups(meters: Meters, groups: GroupCoordinator, replicas: ReplicaManager) -> None:
     """Register the gauges. A lag is known where the broker has a replica of the partition."""
-
-    def number() -> Iterator[Sample]:
-        yield Sample((), sum(len(shard.groups) for shard in groups.led.active()))
 
     def offset() -> Iterator[Sample]:
         for labels, _, value in _committed(groups):
@@ -40,9 +52,34 @@ def tell_groups(meters: Meters, groups: GroupCoordinator, replicas: ReplicaManag
             if partition is not None:
                 yield Sample(labels, max(0, partition.log.high_watermark - value))
 
-    meters.gauge(_NUMBER, number)
+    _tell_numbers(meters, groups)
     meters.gauge(_OFFSET, offset)
     meters.gauge(_LAG, lag)
+
+
+def _tell_numbers(meters: Meters, groups: GroupCoordinator) -> None:
+    def classic() -> Iterator[Sample]:
+        yield Sample((), sum(group.type == _CLASSIC for group in _all(groups)))
+
+    def number() -> Iterator[Sample]:
+        counts = Counter[str](group.type for group in _all(groups))
+        for protocol in (_CLASSIC, *_STATES):
+            yield Sample((("protocol", protocol),), counts[protocol])
+
+    def in_states(protocol: str) -> Iterator[Sample]:
+        counts = Counter(group.state for group in _all(groups) if group.type == protocol)
+        for state in _STATES[protocol]:
+            yield Sample((("state", state.value),), counts[state])
+
+    meters.gauge(_CLASSIC_NUMBER, classic)
+    meters.gauge(_NUMBER, number)
+    for protocol in _STATES:
+        meters.gauge(Name(*_COORDINATOR, f"{protocol}-group-count"), partial(in_states, protocol))
+
+
+def _all(groups: GroupCoordinator) -> Iterator[AnyGroup]:
+    for shard in groups.led.active():
+        yield from shard.groups.values()
 
 
 def _committed(groups: GroupCoordinator) -> Iterator[tuple[Labels, TopicPartition, int]]:

@@ -73,6 +73,7 @@ class Group:
         self._initial_remaining_ms = 0
         self._new_member_added = False
         self._effects: list[Effect] = []
+        self._next_deadline_ms: int | None = None  # no deadline is earlier; None: look for it
 
     # ---- questions ---------------------------------------------------------------------------
 
@@ -100,10 +101,24 @@ class Group:
         return NO_TIMESTAMP if is_known and self.state is GroupState.STABLE else None
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `expire` is next due. Heartbeats only move it later."""
-        deadlines = [member.deadline_ms for member in self.members.values()]
-        deadlines += [self.join_deadline_ms, self.sync_deadline_ms, *self.members.pending.values()]
-        return min((at for at in deadlines if at is not None), default=None)
+        """Return when `expire` is next due, or earlier. Heartbeats only move it later.
+
+        All deadlines are looked through only after `expire`, and once the next one has moved: each
+        of ten thousand joins would look through all.
+        """
+        has_any = self.members or self.members.pending or self.join_deadline_ms is not None
+        if self._next_deadline_ms is None or not has_any:
+            deadlines = [member.deadline_ms for member in self.members.values()]
+            deadlines += [self.join_deadline_ms, self.sync_deadline_ms]
+            deadlines += self.members.pending.values()
+            self._next_deadline_ms = min((at for at in deadlines if at is not None), default=None)
+        return self._next_deadline_ms
+
+    def _due(self, at_ms: int) -> int:
+        """Return a new deadline; each passes through here."""
+        if self._next_deadline_ms is not None:
+            self._next_deadline_ms = min(self._next_deadline_ms, at_ms)
+        return at_ms
 
     @property
     def _in_initial_rebalance(self) -> bool:
@@ -231,6 +246,7 @@ class Group:
     def expire(self, now: Now) -> list[Effect]:
         """Time out sessions, joins and syncs that are due."""
         due = now.ticks_ms
+        self._next_deadline_ms = None
         for member_id in [name for name, at in self.members.pending.items() if at <= due]:
             del self.members.pending[member_id]
             if self.state is GroupState.PREPARING_REBALANCE and self.members.all_joined:
@@ -247,7 +263,7 @@ class Group:
     def end_sessions(self, member_ids: Iterable[str], now: Now) -> list[Effect]:
         """Time out these members now, unless a parked request keeps them alive."""
         for member_id in member_ids:
-            self.members[member_id].deadline_ms = now.ticks_ms
+            self.members[member_id].deadline_ms = self._due(now.ticks_ms)
         return self.expire(now)
 
     def stored(
@@ -277,6 +293,7 @@ class Group:
     def unload(self, error: ErrorCode, now: Now) -> list[Effect]:
         """Answer parked requests because the group was deleted or has moved to another broker."""
         self.transition(GroupState.DEAD, now)
+        self._next_deadline_ms = None
         for member in self.members.values():
             self._complete_join_of(member, JoinResult(error, member.member_id))
             self._complete_sync_of(member, SyncResult(error))
@@ -296,7 +313,9 @@ class Group:
             # Only awaiting members count, so a group above a lowered limit loses the members that
             # rejoin last.
             waiting = member is not None and member.awaiting_join is not None
-            return waiting or self.members.awaiting_join_count < size_max
+            # Counted only when it matters: each of ten thousand joins would count all.
+            is_small = waiting or len(self.members) < size_max
+            return is_small or self.members.awaiting_join_count < size_max
         return member is not None or len(self.members) < size_max
 
     def _join_unknown(self, request: JoinRequest, waiter: JoinWaiter, now: Now) -> None:
@@ -307,7 +326,7 @@ class Group:
         if instance_id is not None and instance_id in self.members.static:
             self._replace_static_member(instance_id, request, waiter, now)
         elif instance_id is None and request.requires_known_member_id:
-            self.members.pending[new_id] = now.ticks_ms + request.session_timeout_ms
+            self.members.pending[new_id] = self._due(now.ticks_ms + request.session_timeout_ms)
             self._refuse(waiter, new_id, ErrorCode.MEMBER_ID_REQUIRED)
         else:
             self._add_member(new_id, request, waiter, now)
@@ -331,7 +350,7 @@ class Group:
         member.awaiting_join = waiter
         # A new member cannot heartbeat before it knows its id, and the JoinGroup of a client that
         # gave up stays parked, so it is dropped after five minutes.
-        member.deadline_ms = now.ticks_ms + self.limits.new_member_join_timeout_ms
+        member.deadline_ms = self._due(now.ticks_ms + self.limits.new_member_join_timeout_ms)
         self._rebalance_or_complete(
             f"adding new member {member_id} (instance {request.group_instance_id}; "
             f"client reason: {request.reason or 'not provided'})",
@@ -364,7 +383,7 @@ class Group:
         self._complete_join_of(
             member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         )
-        member.protocols = request.protocols
+        self.members.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         member.awaiting_join = waiter
@@ -426,7 +445,7 @@ class Group:
         if member is not None and self.members.static.get(what.instance_id) == what.new_member_id:
             waiter, member.awaiting_join = member.awaiting_join, None
             self._rename_static_member(what.instance_id, what.new_member_id, what.old_member_id)
-            member.protocols = what.old_protocols
+            self.members.set_protocols(member, what.old_protocols)
             member.rebalance_timeout_ms = what.old_rebalance_timeout_ms
             member.session_timeout_ms = what.old_session_timeout_ms
             self._touch(member, now)
@@ -522,7 +541,7 @@ class Group:
             again_ms = min(self.limits.initial_rebalance_delay_ms, remaining_ms)
             self._initial_delay_ms = again_ms
             self._initial_remaining_ms = max(remaining_ms - delay_ms, 0)
-            self.join_deadline_ms = now.ticks_ms + again_ms
+            self.join_deadline_ms = self._due(now.ticks_ms + again_ms)
         else:
             self._complete_join(now)
 
@@ -570,7 +589,7 @@ class Group:
             delay_ms = self.limits.initial_rebalance_delay_ms
             self._initial_delay_ms = delay_ms
             self._initial_remaining_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
-            self.join_deadline_ms = now.ticks_ms + delay_ms
+            self.join_deadline_ms = self._due(now.ticks_ms + delay_ms)
         self.transition(GroupState.PREPARING_REBALANCE, now)
         logger.info(
             "Preparing to rebalance group %s with old generation %s: %s",
@@ -583,7 +602,7 @@ class Group:
         if self.members.all_joined:
             self._complete_join(now)
         else:
-            self.join_deadline_ms = now.ticks_ms + self.members.rebalance_timeout_ms
+            self.join_deadline_ms = self._due(now.ticks_ms + self.members.rebalance_timeout_ms)
 
     def _complete_join(self, now: Now) -> None:
         """End the join phase: remove members that have not rejoined, except static ones
@@ -595,7 +614,7 @@ class Group:
                 self._remove(member.member_id)
         if self.members and not self.members.elect_joined_leader():
             # No member has rejoined; static ones stay until their sessions end.
-            self.join_deadline_ms = now.ticks_ms + self.members.rebalance_timeout_ms
+            self.join_deadline_ms = self._due(now.ticks_ms + self.members.rebalance_timeout_ms)
             return
         self.generation += 1
         self.pending_sync.clear()
@@ -615,7 +634,7 @@ class Group:
             self._touch(member, now)
             member.is_new = False
             self.pending_sync.add(member.member_id)
-        self.sync_deadline_ms = now.ticks_ms + self.members.rebalance_timeout_ms
+        self.sync_deadline_ms = self._due(now.ticks_ms + self.members.rebalance_timeout_ms)
         logger.info(
             "Group %s begins generation %s with %s members",
             self.group_id,
@@ -653,7 +672,9 @@ class Group:
 
     def _touch(self, member: Member, now: Now) -> None:
         """Restart the member's session."""
-        member.deadline_ms = now.ticks_ms + member.session_timeout_ms
+        if member.deadline_ms == self._next_deadline_ms:
+            self._next_deadline_ms = None  # this was the next one: look for it again
+        member.deadline_ms = self._due(now.ticks_ms + member.session_timeout_ms)
 
     def _complete_join_of(self, member: Member, result: JoinResult) -> None:
         if member.awaiting_join is not None:

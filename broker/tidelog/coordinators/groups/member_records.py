@@ -1,5 +1,5 @@
-"""Records of consumer groups (KIP-848) and share groups (KIP-932) in `__consumer_offsets`, from and
-to Kafka's bytes.
+"""Records of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071) in
+`__consumer_offsets`, from and to Kafka's bytes.
 
 A key is an int16 record type and its body, a value an int16 version and its body.
 """
@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.compiler import codec
 from tidelog_protocol.errors import ProtocolError
-from tidelog_protocol.messages import consumer_records, share_group_records
+from tidelog_protocol.messages import (
+    consumer_records,
+    share_group_records,
+    streams_group_records,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -19,8 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["Record", "decode", "encode", "group_type", "removes_group"]
 
 _VERSION = Struct(">h")
-_TABLES = {**consumer_records.TABLES, **share_group_records.TABLES}
+_KINDS = {
+    "consumer": consumer_records.TABLES,
+    "share": share_group_records.TABLES,
+    "streams": streams_group_records.TABLES,
+}
+_TABLES = {number: table for tables in _KINDS.values() for number, table in tables.items()}
 _TYPES = {key: number for number, (key, _) in _TABLES.items()}
+_KIND_OF = {key: kind for kind, tables in _KINDS.items() for key, _ in tables.values()}
 
 
 class Record(NamedTuple):
@@ -30,12 +40,16 @@ class Record(NamedTuple):
     value: Any | None = None
 
 
-_GROUP_KEYS = (consumer_records.ConsumerGroupMetadataKey, share_group_records.ShareGroupMetadataKey)
+_GROUP_KEYS = (
+    consumer_records.ConsumerGroupMetadataKey,
+    share_group_records.ShareGroupMetadataKey,
+    streams_group_records.StreamsGroupMetadataKey,
+)
 
 
 def group_type(record: Record) -> str:
     """Return the type of a record's group."""
-    return "share" if _TYPES[type(record.key)] in share_group_records.TABLES else "consumer"
+    return _KIND_OF[type(record.key)]
 
 
 def removes_group(record: Record) -> bool:

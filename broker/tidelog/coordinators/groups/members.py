@@ -5,6 +5,8 @@ Owned by a `Group`, which answers the requests that a member has parked.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tidelog.coordinators.groups.member import JoinedMember, Member, Protocols, subscribed_topics
 from tidelog_protocol.errors import ErrorCode
 
@@ -15,16 +17,18 @@ class Members(dict[str, Member]):
     """Members by id, in the order of their joins.
 
     Invariants: `leader` is a member, or None when there are none; `static`, the member id of each
-    instance id, names members; `pending` ids (KIP-394), with their deadlines, are not members.
+    instance id, names members; `pending` ids (KIP-394), with their deadlines, are not members;
+    `_supporters` has how many members support each protocol.
     """
 
-    __slots__ = ("leader", "pending", "static")
+    __slots__ = ("_supporters", "leader", "pending", "static")
 
     def __init__(self) -> None:
         super().__init__()
         self.leader: str | None = None
         self.static: dict[str, str] = {}
         self.pending: dict[str, int] = {}
+        self._supporters: Counter[str] = Counter()
 
     def add(self, member: Member) -> None:
         """Add a member; the first one leads."""
@@ -35,6 +39,7 @@ class Members(dict[str, Member]):
         if self.leader is None:
             self.leader = member.member_id
         self[member.member_id] = member
+        self._count_support((), member.protocols)
         self.pending.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
@@ -42,6 +47,7 @@ class Members(dict[str, Member]):
         self.pending.pop(member_id, None)
         member = self.pop(member_id, None)
         if member is not None:
+            self._count_support(member.protocols, ())
             if member.group_instance_id is not None:
                 self.static.pop(member.group_instance_id, None)
             if self.leader == member_id:
@@ -57,6 +63,19 @@ class Members(dict[str, Member]):
         if self.leader == old_id:
             self.leader = new_id
         return member
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """Replace the protocols that a member supports."""
+        self._count_support(member.protocols, protocols)
+        member.protocols = protocols
+
+    def _count_support(self, before: Protocols, after: Protocols) -> None:
+        names = {name for name, _ in before}
+        self._supporters.update({name for name, _ in after})
+        self._supporters.subtract(names)
+        for name in names:
+            if not self._supporters[name]:
+                del self._supporters[name]
 
     def elect_joined_leader(self) -> bool:
         """Keep the leader if it has rejoined, else choose a member that has; False if none has."""
@@ -96,10 +115,7 @@ class Members(dict[str, Member]):
 
     def share(self, protocols: Protocols) -> bool:
         """Return whether one of these protocols is supported by every member."""
-        names = {name for name, _ in protocols}
-        for member in self.values():
-            names &= {name for name, _ in member.protocols}
-        return bool(names)
+        return any(self._supporters[name] == len(self) for name, _ in protocols)
 
     def select_protocol(self) -> str:
         """Return the common protocol with the most votes (the first vote wins a tie)."""

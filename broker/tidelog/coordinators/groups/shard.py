@@ -17,6 +17,7 @@ from tidelog.coordinators.groups.pending import PendingOffsets
 from tidelog.coordinators.groups.records import GroupChange
 from tidelog.coordinators.groups.share.views import ShareLimits
 from tidelog.coordinators.groups.states import GroupLimits, GroupState
+from tidelog.coordinators.groups.streams.views import StreamsLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +39,21 @@ class Watch(NamedTuple):
     at_ms: int
 
 
+class LimitsOf(NamedTuple):
+    """Functions that return the settings of a group, by its type."""
+
+    consumer: Callable[[str], ConsumerLimits]
+    share: Callable[[str], ShareLimits]
+    streams: Callable[[str], StreamsLimits]
+
+
+DEFAULT_LIMITS = LimitsOf(
+    lambda _group_id: ConsumerLimits(),
+    lambda _group_id: ShareLimits(),
+    lambda _group_id: StreamsLimits(),
+)
+
+
 class GroupShard:
     """Groups and offsets of one partition.
 
@@ -50,16 +66,13 @@ class GroupShard:
         index: int,
         leader_epoch: int,
         limits: GroupLimits,
-        limits_of: Callable[[str], ConsumerLimits] = lambda _group_id: ConsumerLimits(),
-        share_limits_of: Callable[[str], ShareLimits] = lambda _group_id: ShareLimits(),
+        limits_of: LimitsOf = DEFAULT_LIMITS,
     ) -> None:
-        """`limits` is of classic groups; the functions return those of a consumer group and of a
-        share group."""
+        """`limits` is of classic groups, `limits_of` of the others."""
         self.index = index
         self.leader_epoch = leader_epoch
         self.limits = limits
         self.limits_of = limits_of
-        self.share_limits_of = share_limits_of
         self.is_loading = True
         self.groups: dict[str, AnyGroup] = {}
         self.latest = OffsetStore()
@@ -97,7 +110,7 @@ class GroupShard:
             del self.groups[change.group_id]
 
     def replay_consumer(self, record: Record) -> None:
-        """Apply a record of a consumer or share group that has been appended or loaded.
+        """Apply a record of a consumer, share or streams group that has been appended or loaded.
 
         A value makes the group: compaction may have left any of its records first. It replaces a
         simple group, which offsets alone have made.
@@ -123,10 +136,16 @@ class GroupShard:
         if group_type == "share":
             from tidelog.coordinators.groups.share.group import ShareGroup  # noqa: PLC0415 - late
 
-            return ShareGroup(group_id, self.share_limits_of(group_id))
+            return ShareGroup(group_id, self.limits_of.share(group_id))
+        if group_type == "streams":
+            from tidelog.coordinators.groups.streams.group import (  # noqa: PLC0415 - late
+                StreamsGroup,
+            )
+
+            return StreamsGroup(group_id, self.limits_of.streams(group_id))
         from tidelog.coordinators.groups.consumer.group import ConsumerGroup  # noqa: PLC0415 - late
 
-        return ConsumerGroup(group_id, self.limits_of(group_id))
+        return ConsumerGroup(group_id, self.limits_of.consumer(group_id))
 
     def appended(self, changes: Sequence[OffsetChange], end_offset: int, now: Now) -> None:
         """Apply appended offsets; `advance` commits them later."""

@@ -109,7 +109,7 @@ class ShareCoordinator:
     def replay(self, shard: ShareShard, chunk: list[LoadedRecord]) -> None:
         """Apply records of the log."""
         for header, each in chunk:
-            record = None if header.is_control else decode(each.key, each.value)
+            record = None if header.is_control else self.led.decoded(shard.index, each, decode)
             if record is not None:
                 shard.replay(record, each.offset)
 

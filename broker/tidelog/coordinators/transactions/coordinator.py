@@ -112,7 +112,7 @@ class TransactionCoordinator:
     def replay(self, shard: TransactionShard, chunk: list[LoadedRecord]) -> None:
         """Apply records of the log."""
         for header, each in chunk:
-            change = None if header.is_control else decode(each.key, each.value)
+            change = None if header.is_control else self.led.decoded(shard.index, each, decode)
             if change is not None:
                 shard.replay(change, each.offset + 1)
 

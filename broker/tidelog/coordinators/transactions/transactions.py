@@ -139,6 +139,10 @@ class Transactions:
 
     # -- the cluster -----------------------------------------------------------------------------
 
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Follow dynamic settings: `transaction.partition.verification.enable`."""
+        self.config = config
+
     def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
         """Follow the cluster."""
         self._image = image

@@ -6,6 +6,9 @@ Kafka had both until 2024. They are hints: a file that can't be read, or is of a
 topic, is ignored. `_rlmm_topic_id` has the topic of the committed offsets, whose own file has
 Kafka's format.
 
+They are in a log directory itself: Kafka's LogManager refuses one with a folder that is no
+partition's. The prefix keeps them apart from what else is there.
+
 A snapshot also shows partitions whose topic was deleted while the broker was down. So it is written
 before the partition's first copy.
 
@@ -40,8 +43,9 @@ __all__ = ["COMMITTED_OFFSETS", "MetadataFiles", "SavedPartition"]
 
 log = logging.getLogger("tidelog.tiered.metadata")
 
-COMMITTED_OFFSETS = "_rlmm_committed_offsets"
-TOPIC_ID = "_rlmm_topic_id"
+PREFIX = "_rlmm_"
+COMMITTED_OFFSETS = f"{PREFIX}committed_offsets"
+TOPIC_ID = f"{PREFIX}topic_id"
 SUFFIX = ".snapshot"
 VERSION = 2  # 1 did not say whether it is older than its topic; Kafka's had no checksum and no ids
 ENTRIES_AT_ONCE = 200  # some ten milliseconds of coding, between which the loop runs
@@ -65,7 +69,7 @@ class SavedPartition(NamedTuple):
 
 
 class MetadataFiles:
-    """The files in one folder. One task writes at a time, in the order of the calls."""
+    """The files in a log directory. One task writes at a time, in the order of the calls."""
 
     def __init__(self, files: AsyncFiles, folder: str) -> None:
         self._files = files
@@ -106,15 +110,18 @@ class MetadataFiles:
     async def partitions(self, known_topic_ids: Collection[bytes]) -> list[TopicIdPartition]:
         """Return the partitions with snapshots whose topics are not known."""
         found = []
-        for name in await self._files.list(self.folder):
+        for name in await self._names():
             if not name.endswith(SUFFIX):
                 continue
             try:
-                if uuid_from_str(name[:22]) not in known_topic_ids:
+                if uuid_from_str(name[len(PREFIX) :][:22]) not in known_topic_ids:
                     found.append(_parse_head(await self._files.read(f"{self.folder}/{name}"))[1])
             except (OSError, ValueError, struct.error) as error:
                 log.warning("%s is ignored: %s", name, error)
         return found
+
+    async def _names(self) -> list[str]:
+        return [name for name in await self._files.list(self.folder) if name.startswith(PREFIX)]
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -128,7 +135,7 @@ class MetadataFiles:
         """Write changed snapshots, and remove those that are not `assigned`; OSError."""
         names = {_file_name(partition) for partition in assigned} | {COMMITTED_OFFSETS, TOPIC_ID}
         async with self._writing:
-            for name in await self._files.list(self.folder):
+            for name in await self._names():
                 if name not in names:
                     await self._files.remove(f"{self.folder}/{name}")
             for saved in changed:
@@ -164,7 +171,7 @@ def _topic_line(topic_id: bytes) -> bytes:
 
 
 def _file_name(partition: TopicIdPartition) -> str:
-    return f"{uuid_to_str(partition.topic_id.bytes)}-{partition.partition}{SUFFIX}"
+    return f"{PREFIX}{uuid_to_str(partition.topic_id.bytes)}-{partition.partition}{SUFFIX}"
 
 
 # ---- bytes ---------------------------------------------------------------------------------------

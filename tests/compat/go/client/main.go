@@ -57,6 +57,8 @@ type request struct {
 	To               string             `json:"to"`
 	Begin            bool               `json:"begin"`
 	Commit           bool               `json:"commit"`
+	WaitMs           int                `json:"wait_ms"`
+	Marks            [][2]any           `json:"marks"`
 }
 
 type answer map[string]any
@@ -210,7 +212,11 @@ func join(q request) (*member, error) {
 		kgo.OnPartitionsLost(change(false)),
 	}
 	if q.Protocol == "consumer" {
-		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+		// A heartbeat that cannot connect does not forget the coordinator (1.22.2: consumer_group_848.go,
+		// heartbeat). A member looks for another one only when metadata no longer lists that broker, and
+		// only failed fetches ask for metadata before its age: a member whose leaders live stays silent.
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()),
+			kgo.MetadataMinAge(250*time.Millisecond), kgo.MetadataMaxAge(time.Second))
 	} else {
 		options = append(options,
 			kgo.SessionTimeout(time.Duration(q.SessionTimeoutMs)*time.Millisecond),
@@ -285,6 +291,8 @@ func serve(ctx context.Context, q request) (answer, error) {
 		return answer{}, transact(ctx, q)
 	case "copy":
 		return copyInTransaction(ctx, q)
+	case "share_open", "share_poll", "share_commit", "share_close":
+		return share(ctx, q)
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(q.Bootstrap, ",")...))
 	if err != nil {

@@ -19,7 +19,7 @@ from sim.cluster.consumer_member import ConsumerMember
 from sim.cluster.groups import NOT_NOW, CoordinatorClient, check_offsets, term_of
 from sim.cluster.member_process import Habits, MemberProcess, Subscription
 from sim.cluster.transactions_habits import SEVERAL
-from sim.cluster.work.part import Part
+from sim.cluster.work.processes import Processes
 from sim.history import require
 from sim.observed_beats import places_of
 from sim.wire import Lost
@@ -38,20 +38,19 @@ TOPIC, LATE_TOPIC = "grouped", "grouped-late"
 SESSIONS_MS = (900, 1500, 3000)
 REBALANCES_MS = (1000, 2500, 10_000)
 INTERVALS_MS = (0, 0, 300)  # between target assignments
-LIFE_S = (0.3, 3.0)
-AWAY_S = (0.0, 0.1, 0.5, 2.0)
 LATE_S = (0.5, 5.0)
 STABLE_S_MAX = 30.0
 COMPACTED = 0.35
-LEAVES = 0.4
 MIXED = 0.4
 CLASSIC = 0.6
 
 
-class ConsumerGroups(Part):
+class ConsumerGroups(Processes):
     """One group."""
 
     name = "consumer groups"
+    label = "beating"
+    counted_as = "members of KIP-848"
 
     def __init__(self, world: Any) -> None:
         super().__init__(world)
@@ -63,8 +62,6 @@ class ConsumerGroups(Part):
         self._protocols = random.Random(f"{world.seed}:protocols of members")
         if self._is_mixed:
             self._has_instance = [self._protocols.random() < 0.15 for _ in self._has_instance[:3]]
-        self._current: dict[int, MemberProcess] = {}
-        self._processes = 0
 
     def settings(self) -> Mapping[str, str]:
         """Short times; perhaps the group's log is compacted all the time."""
@@ -111,62 +108,36 @@ class ConsumerGroups(Part):
         return (Subscription(all_names), *chosen) if self._is_mixed else chosen
 
     def start(self) -> None:
-        """Processes begin, and die."""
-        for number in range(len(self._has_instance)):
-            life = self.world.spawn(f"beating-{number} driver", self._lives(number))
-            self.clients.append(life)
+        """Processes begin, and die; a topic comes late."""
+        self.start_processes(len(self._has_instance))
         self.clients.append(self.world.spawn("late topic", self._create_late()))
 
     async def _create_late(self) -> None:
         await asyncio.sleep(self.rng.uniform(*LATE_S))
         self.topics.append(await self.create_topic(LATE_TOPIC, self.rng.randint(1, 3)))
 
-    def _begin(self, number: int) -> MemberProcess:
-        self._processes += 1
-        name = f"beating-{number}"
+    def new_process(self, number: int) -> MemberProcess:
+        """A member, perhaps by the classic protocol."""
         kind: type[MemberProcess] = ConsumerMember
         is_dynamic = not self._has_instance[number]
         if self._is_mixed and is_dynamic and self._protocols.random() < CLASSIC:
             kind = ClassicMember
-        member = kind(self.world, name, GROUP, self._habits, self._processes)
+        member = kind(self.world, f"beating-{number}", GROUP, self._habits, self.begun)
         if not is_dynamic:
             member.instance_id = f"instance-{number}"
-        member.begin()
-        self._current[number] = member
         return member
-
-    async def _lives(self, number: int) -> None:
-        """Processes, one after the other."""
-        rng = random.Random(f"{self.world.seed}:lives of beating-{number}")
-        await asyncio.sleep(rng.choice(AWAY_S))
-        member = self._begin(number)
-        while not self.world.is_quiet:
-            await asyncio.sleep(rng.uniform(*LIFE_S))
-            if member.is_fenced or rng.random() < 0.5:
-                continue
-            if rng.random() < LEAVES:
-                await self._until_left(member)
-            member.kill()
-            self.world.history.count("members of KIP-848 that come back")
-            await asyncio.sleep(rng.choice(AWAY_S))
-            member = self._begin(number)
-
-    async def _until_left(self, member: MemberProcess) -> None:
-        member.is_leaving = True
-        await member.ended()
-        await member.leave()
 
     async def finish(self) -> None:
         """All have what they may have, as their coordinator says; then all leave."""
         await super().finish()
-        for number, member in self._current.items():
+        for number, member in self.current.items():
             if member.is_fenced:
-                self._begin(number)
+                self.begin(number)
         client = CoordinatorClient(self.world, "admin", GROUP, self.rng)
         await self._until_stable(client)
         await check_offsets(self.world, client, GROUP)
-        for member in self._current.values():
-            await self._until_left(member)
+        for member in self.current.values():
+            await self.until_left(member)
         described = await self._describe(client)
         away = [member.instance_id for member in (described.members if described else ())]
         require(None not in away, f"{GROUP} has members, and all have left")
@@ -184,7 +155,7 @@ class ConsumerGroups(Part):
             await asyncio.sleep(0.1)
 
     def _instability(self) -> str | None:
-        members = list(self._current.values())
+        members = list(self.current.values())
         if all(each.is_settled for each in members) and len({m.generation for m in members}) == 1:
             return self._assigned_otherwise(members)
         return str(
@@ -235,11 +206,11 @@ class ConsumerGroups(Part):
     def _otherwise(self, described: Any) -> str | None:
         """Why the coordinator does not describe what the members have."""
         if described is None:
-            is_wrong = any(isinstance(member, ConsumerMember) for member in self._current.values())
+            is_wrong = any(isinstance(member, ConsumerMember) for member in self.current.values())
             return "it is a classic group" if is_wrong else None
         if described.group_state != "Stable":
             return f"it is {described.group_state}"
-        held = {member.member_id: member.held for member in self._current.values()}
+        held = {member.member_id: member.held for member in self.current.values()}
         told, targets = (
             {
                 member.member_id: places_of(getattr(member, name).topic_partitions)
@@ -250,7 +221,7 @@ class ConsumerGroups(Part):
         if not held == told == targets:
             return f"members have {held}, described: {told} of {targets}"
         epochs = {member.member_epoch for member in described.members}
-        epochs |= {member.generation for member in self._current.values()}
+        epochs |= {member.generation for member in self.current.values()}
         epochs |= {described.group_epoch, described.assignment_epoch}
         return None if len(epochs) == 1 else f"it is in the epochs {sorted(epochs)}"
 

@@ -16,6 +16,7 @@ SHARES = {
     "consumer groups": ("members that beat", 0.06),
     "new topics that move": ("moves beside others", 0.08),
     "static members": ("members by instance", 0.08),
+    "streams groups": ("kafka streams", 0.05),
 }
 """Kinds with a share of all seeds of their own, and the stream (no later seed of old bugs)."""
 SEEDS_WITH_IT = 0.3

@@ -13,6 +13,7 @@ from sim.cluster.work.retention import Retention
 from sim.cluster.work.seeds import work_of
 from sim.cluster.work.sessions import Sessions
 from sim.cluster.work.static import StaticMembers
+from sim.cluster.work.streams_groups import StreamsGroups
 from sim.cluster.work.unclean import Elections
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ PARTS: Mapping[str, type[Part]] = {
     "new topics that move": Moves,
     "retention": Retention,
     "static members": StaticMembers,
+    "streams groups": StreamsGroups,
     "unclean elections": Elections,
 }
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.requests import Answer, Heartbeat
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.groups.member_records import Record
-    from tidelog.coordinators.groups.shard import GroupShard, Watch
+    from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.seams import Rng
 
 __all__ = ["ConsumerMembership"]
@@ -62,9 +62,9 @@ class ConsumerMembership:
                 raise RefusedError(error)
             if isinstance(before, Group) and before.members:
                 coordinator.upgraded(shard, before)
-        elif _is_late(shard.watches.get(group_id), now.ticks_ms + group.limits.session_timeout_ms):
-            coordinator.watch(shard, group)
-        error = await coordinator.settled(shard)
+        else:
+            coordinator.watch_session(shard, group)
+        error = await coordinator.settled(shard, wrote=bool(records))
         if error is not ErrorCode.NONE:
             raise RefusedError(error)
         return step.answer
@@ -78,9 +78,8 @@ class ConsumerMembership:
         if isinstance(group, ConsumerGroup):
             return group, []
         is_join = epoch == 0
-        limits = shard.limits_of(group_id)
-        is_share = group is not None and group.type == "share"  # of which none is made another kind
-        if is_join and (group is None or (group.is_empty and not is_share)):
+        limits = shard.limits_of.consumer(group_id)
+        if is_join and (group is None or (isinstance(group, Group) and group.is_empty)):
             return ConsumerGroup(group_id, limits), []
         if is_join and isinstance(group, Group):
             policy = self._coordinator.config.group_consumer_migration_policy
@@ -89,8 +88,3 @@ class ConsumerMembership:
         if group is None:
             message = f"{'Consumer group' if epoch > 0 else 'Group'} {group_id} not found."
         raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, message)
-
-
-def _is_late(watch: Watch | None, deadline_ms: int) -> bool:
-    """Return whether a group's timer is after this deadline: its session timeout is shorter now."""
-    return watch is None or watch.at_ms > deadline_ms

@@ -36,7 +36,7 @@ class ImageTopics:
         """Return the topics whose whole names match; ValueError for an invalid pattern, and for any
         without google-re2."""
         try:
-            from tidelog.coordinators.patterns import matcher  # noqa: PLC0415 - the first one
+            from tidelog.config.patterns import matcher  # noqa: PLC0415 - the first one
         except ModuleNotFoundError:
             raise ValueError(
                 "the broker has no google-re2, run: pip install 'tidelog[re2]'"

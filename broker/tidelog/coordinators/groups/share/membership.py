@@ -45,7 +45,7 @@ class ShareMembership:
         group = share_group(shard, group_id, request.epoch)
         step = group.heartbeat(request, coordinator.topics, coordinator.now())
         self._append(shard, group, step)
-        error = await coordinator.settled(shard)
+        error = await coordinator.settled(shard, wrote=bool(step.records))
         if error is not ErrorCode.NONE:
             raise RefusedError(error)
         if step.initialize:
@@ -54,16 +54,13 @@ class ShareMembership:
 
     def _append(self, shard: GroupShard, group: ShareGroup, step: ShareStep) -> None:
         coordinator = self._coordinator
-        now = coordinator.now()
         if step.records:
             error = coordinator.append_consumer(shard, group, step.records)
             if error is not ErrorCode.NONE:
                 raise RefusedError(error)
-            group.begun(step.initialize, now)
+            group.begun(step.initialize, coordinator.now())
             return
-        watch = shard.watches.get(group.group_id)
-        if watch is None or watch.at_ms > now.ticks_ms + group.limits.session_timeout_ms:
-            coordinator.watch(shard, group)  # the session timeout is shorter now
+        coordinator.watch_session(shard, group)
 
 
 def share_group(shard: GroupShard, group_id: str, epoch: int) -> ShareGroup:
@@ -75,7 +72,7 @@ def share_group(shard: GroupShard, group_id: str, epoch: int) -> ShareGroup:
     if group is not None:
         message = f"Group {group_id} is not a share group."
     elif epoch == 0:
-        return ShareGroup(group_id, shard.share_limits_of(group_id))
+        return ShareGroup(group_id, shard.limits_of.share(group_id))
     else:
         message = f"{'Share group' if epoch > 0 else 'Group'} {group_id} not found."
     raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, message)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     TopicPartitions = tuple[str, list[int]]
     """A topic and partitions of it."""
 
-__all__ = ["EndpointPartitions", "endpoints_of"]
+__all__ = ["EndpointPartitions", "endpoints_of", "partitions_of"]
 
 
 class EndpointPartitions(NamedTuple):
@@ -32,15 +32,15 @@ def endpoints_of(
     return tuple(
         EndpointPartitions(
             member.description.user_endpoint,
-            list(_partitions(member.assigned.active, configured, topics)),
-            list(_partitions(member.assigned.standby, configured, topics)),
+            list(partitions_of(member.assigned.active, configured, topics)),
+            list(partitions_of(member.assigned.standby, configured, topics)),
         )
         for member in members
         if member.description.user_endpoint is not None
     )
 
 
-def _partitions(
+def partitions_of(
     tasks: Mapping[str, Collection[int]], configured: ConfiguredTopology, topics: Topics
 ) -> Iterator[TopicPartitions]:
     """Yield what tasks read. A topic with fewer partitions than there are tasks has the first of

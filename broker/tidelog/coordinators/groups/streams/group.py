@@ -86,6 +86,8 @@ class StreamsGroup:
         self.configs: dict[str, str] = {}  # of the assignor, in this epoch
         self.topology: StreamsGroupTopologyValue | None = None
         self.configured: ConfiguredTopology | None = None
+        self.described: ConfiguredTopology | None = None  # as descriptions show it
+        self._was_configured = False  # by a heartbeat after the one that brought the topology
         self.assignment_epoch = FIRST_EPOCH
         self.assignment_ms = 0  # wall time of the target assignment
         self.members: dict[str, StreamsMember] = {}
@@ -136,6 +138,7 @@ class StreamsGroup:
         member = self._member_of(request)
         draft = Draft(self, member, request)
         configured = draft.configure(topics)
+        self._was_configured = self.topology is not None
         delay_ms = self.limits.initial_rebalance_delay_ms
         if not self.members and delay_ms > 0:
             self._deadlines.delay(delay_ms, now)
@@ -284,6 +287,8 @@ class StreamsGroup:
 
     def replay(self, record: Record) -> None:
         """Apply a record of this group that has been appended or loaded."""
+        if self._was_configured:  # Kafka describes what was so at the group's last write
+            self.described = self.configured
         key, value = record
         if isinstance(key, StreamsGroupMetadataKey):
             if value is not None:  # a tombstone removes the group, which its shard does

@@ -6,8 +6,11 @@ tasks and no regular expressions of source topics yet.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.cluster.controller.names import invalid_topic_reason
+from tidelog.cluster.metadata.image import is_internal_topic
 from tidelog.coordinators.groups.consumer.member import LEAVING_STATIC
 from tidelog.coordinators.groups.consumer.requests import RefusedError
 from tidelog.coordinators.groups.streams.tasks import TaskSets
@@ -69,6 +72,8 @@ class StreamsAnswer(NamedTuple):
 
 def check(group_id: str, request: StreamsHeartbeat) -> None:
     """Check the fields of a request; RefusedError for the first wrong one, as in Kafka."""
+    if request.topology is not None:
+        _check_names(request.topology)
     _check_supported(request)
     _not_blank(request.member_id, "MemberId can't be empty.")
     _not_blank(group_id, "GroupId can't be empty.")
@@ -84,6 +89,28 @@ def check(group_id: str, request: StreamsHeartbeat) -> None:
         raise _invalid("If one task-type is non-null, all must be non-null.")
     if request.epoch != 0 and request.topology is not None:
         raise _invalid("Topology can only be provided when (re-)joining.")
+
+
+def _check_names(topology: StreamsGroupTopologyValue) -> None:
+    """Check the names of all topics, as Kafka does before it looks at anything else."""
+    names = dict.fromkeys(
+        name
+        for each in topology.subtopologies
+        for name in chain(
+            each.source_topics,
+            each.repartition_sink_topics,
+            (topic.name for topic in each.repartition_source_topics),
+            (topic.name for topic in each.state_changelog_topics),
+        )
+    )
+    internal = ",".join(filter(is_internal_topic, names))
+    if internal:
+        message = f"Use of Kafka internal topics {internal} in a Kafka Streams topology is "
+        raise RefusedError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message + "prohibited.")
+    invalid = [name for name in names if invalid_topic_reason(name) is not None]
+    if invalid:
+        message = f"Topic names {','.join(invalid)} are not valid topic names."
+        raise RefusedError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
 
 
 def _check_supported(request: StreamsHeartbeat) -> None:

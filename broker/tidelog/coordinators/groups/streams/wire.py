@@ -195,9 +195,9 @@ def described(group: StreamsGroup) -> StreamsGroupDescribeResponse.DescribedGrou
 def _described_topology(
     group: StreamsGroup,
 ) -> StreamsGroupDescribeResponse.DescribedGroup.Topology | None:
-    """Describe the topology with the partitions of its internal topics, or as the application
-    sent it while topics are missing."""
-    topology, configured = group.topology, group.configured
+    """Describe the topology with the partitions of its internal topics, if the group has been
+    written with all topics there since they were looked at; else as the application sent it."""
+    topology, configured = group.topology, group.described
     if topology is None:
         return None
     counts: dict[str, int] = {}

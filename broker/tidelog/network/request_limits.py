@@ -1,0 +1,43 @@
+"""How many array elements and tagged fields a request may have.
+
+Kafka only bounds them by the request's bytes, and a request of 100 MiB holds 100 million empty
+keys. tidelog refuses such a request while it decodes it, before anything is built of it: the
+connection is closed, as for all bytes that are no request. The limits are far above what clients
+send to a broker of 10,000 partitions (`docs/limits.md`).
+"""
+
+from __future__ import annotations
+
+from tidelog_protocol.apis import ApiKey
+
+__all__ = ["elements_max"]
+
+ELEMENTS_MAX = 100_000
+"""Elements of all arrays of a request, with those within them, and its tagged fields."""
+
+NAMES_MAX = 10_000
+"""The same where a request is a list of names or filters: each costs more than to decode it."""
+
+_OF_NAMES = frozenset(
+    {
+        ApiKey.METADATA,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.JOIN_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    }
+)
+
+
+def elements_max(api_key: ApiKey) -> int:
+    """Return the budget of one request of this API."""
+    return NAMES_MAX if api_key in _OF_NAMES else ELEMENTS_MAX

@@ -1,0 +1,116 @@
+"""Kafka's tools on a quorum whose log names the voters (KIP-853): Apache Kafka formats the first
+controller, tidelog the second, and `kafka-metadata-quorum` adds and removes them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compat.brokers import READY
+from compat.eventually import eventually
+from tidelog.__main__ import main
+from tidelog_bench.peers.address import free_ports
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from compat.jvm import Jvm, ToolResult
+
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+class Controller:
+    """`tidelog broker` on a file of properties."""
+
+    def __init__(self, folder: Path, node_id: int, ports: list[int]) -> None:
+        self.config = folder / f"{node_id}.properties"
+        self.bootstrap = f"127.0.0.1:{ports[node_id - 1]}"
+        self.process: subprocess.Popen[bytes] | None = None
+        controller = ports[1 + node_id]
+        lines = {
+            "node.id": node_id,
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{ports[2]}",
+            "log.dirs": folder / str(node_id),
+        }
+        self.config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+
+    @property
+    def directory_id(self) -> str:
+        """That of its metadata log."""
+        meta = (self.config.parent / self.config.stem / "meta.properties").read_text()
+        (found,) = re.findall(r"^directory.id=(\S+)$", meta, re.MULTILINE)
+        return str(found)
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tidelog", "broker", "--config", str(self.config)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().decode().startswith(READY)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+
+
+def test_controllers_are_formatted_added_and_removed(java: Jvm, tmp_path: Path) -> None:
+    ports = free_ports(4)
+    first, second = (Controller(tmp_path, node_id, ports) for node_id in (1, 2))
+
+    def storage(*args: str) -> ToolResult:
+        return java.tool("kafka.tools.StorageTool", *args)
+
+    def quorum(node: Controller, *args: str) -> ToolResult:
+        return java.tool("MetadataQuorumCommand", "--bootstrap-server", node.bootstrap, *args)
+
+    def shown(node: Controller, what: str) -> str:
+        (text,) = re.findall(rf"{what}:\s+(.*)", quorum(node, "describe", "--status").out)
+        return str(text)
+
+    formatted = storage("format", "-t", CLUSTER_ID, "--standalone", "-c", str(first.config))
+    assert formatted.exit == 0, formatted
+    own: list[Any] = ["format", "-t", CLUSTER_ID, "-N", "--config", second.config]
+    assert main([str(word) for word in own]) == 0
+    info = storage("info", "-c", str(second.config))
+    assert info.exit == 0, info
+    assert f"directory.id={second.directory_id}" in info.out
+    try:
+        first.start()
+        second.start()
+        voter = f'"id": 1, "directoryId": "{first.directory_id}"'
+        assert voter in shown(second, "CurrentVoters")
+        assert second.directory_id in shown(second, "CurrentObservers")
+        added = quorum(first, "--command-config", str(second.config), "add-controller")
+        assert added.exit == 0, added
+        endpoint = f"CONTROLLER://127.0.0.1:{ports[3]}"
+        said = f"Added controller 2 with directory id {second.directory_id} and endpoints: "
+        assert said + endpoint in added.out
+        again = quorum(first, "--command-config", str(second.config), "add-controller")
+        assert again.exit == 1
+        assert "is already part of the set of voters" in again.out + again.err
+        key = ["--controller-id", "1", "--controller-directory-id", first.directory_id]
+        removed = quorum(second, "remove-controller", *key)
+        assert removed.exit == 0, removed
+        voters = eventually(
+            lambda: shown(second, "CurrentVoters"), lambda text: '"id": 1' not in text
+        )
+        assert second.directory_id in voters
+        missing = quorum(second, "remove-controller", *key)
+        assert "Cannot remove voter ReplicaKey(id=1," in missing.out + missing.err, missing
+    finally:
+        for node in (first, second):
+            node.stop()
+    log = tmp_path / "2" / "__cluster_metadata-0" / "00000000000000000000.log"
+    dumped = java.tool("DumpLogSegments", "--cluster-metadata-decoder", "--files", str(log))
+    assert dumped.out.count("KRaftVoters {") == 3, dumped
