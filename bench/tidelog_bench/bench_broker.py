@@ -30,6 +30,7 @@ from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
 from tidelog.runtime import SystemClock
+from tidelog.security.principal import ANONYMOUS
 from tidelog_bench.ceilings import line
 from tidelog_protocol.apis import API
 from tidelog_protocol.checksum import crc32c
@@ -94,6 +95,7 @@ class _Peer:
     client_host = "127.0.0.1"
     client_port = 0
     listener = ""
+    principal = ANONYMOUS
     software = ("bench", "0")
 
     def __init__(self, dispatcher: Dispatcher) -> None:

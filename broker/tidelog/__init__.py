@@ -29,6 +29,7 @@ The rooms, outermost first; each imports only rooms below it:
     quotas/                    how much clients may use, and have used
     cluster/                   metadata, quorum, controller, this broker's life cycle
     network/                   sockets to frames, frames to handlers, requests to other brokers
+    security/                  identities of clients, and how connections prove them
     metrics/, config/          Kafka's metrics; settings by Kafka's names
     runtime.py, descriptors.py  the real seams; the process's file descriptors
     timeline.py                the time of a broker's work, which a tester may move

@@ -41,6 +41,7 @@ from tidelog.coordinators.groups.streams.membership import StreamsMembership
 from tidelog.coordinators.groups.streams.topic_creation import TopicCreation
 from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.security.principal import ANONYMOUS
 from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.frames import RequestHeader, decode_response_header, request_frame
@@ -128,6 +129,7 @@ class Peer:
 
     client_host, client_port = "127.0.0.1", 50000
     listener = "PLAINTEXT"
+    principal = ANONYMOUS
     software = ("unknown", "unknown")
 
     def __init__(self, dispatcher: Dispatcher) -> None:

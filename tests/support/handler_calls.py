@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.network.dispatch import RequestContext
+from tidelog.security.principal import ANONYMOUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +18,7 @@ class RecordingPeer:
         self.client_host = "192.0.2.1"
         self.client_port = 51234
         self.listener = "PLAINTEXT"
+        self.principal = ANONYMOUS
         self.software = ("unknown", "unknown")
         self.responses: list[Any] = []
         self.closed = False

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.network.dispatch import Deferred, RequestContext
 from tidelog.network.peers import PeerChannel, PeerError
+from tidelog.security.principal import ANONYMOUS
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
@@ -120,6 +121,7 @@ class _Here:
     client_host = "127.0.0.1"
     client_port = 0
     listener = ""
+    principal = ANONYMOUS
     software = ("tidelog", "")
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.control.errors import INVALID, MISSING, REFUSED, ControlError
 from tidelog.network.dispatch import Deferred, RequestContext
+from tidelog.security.principal import ANONYMOUS
 from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ErrorCode
 
@@ -35,6 +36,7 @@ class _Caller:
     client_host = "control"
     client_port = 0
     listener = ""
+    principal = ANONYMOUS
     software = ("tidelog", "")
 
     def __init__(self) -> None:

@@ -28,6 +28,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidelog.security.principal import ANONYMOUS
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import FrameReader
 
@@ -108,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         "closing",
         "idle_since",
         "listener",
+        "principal",
         "software",
     )
 
@@ -137,6 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = ""
         self.client_port = 0
         self.listener = listener
+        self.principal = ANONYMOUS
         self.software = ("unknown", "unknown")
 
     # -- the event loop's side ---------------------------------------------------------------------

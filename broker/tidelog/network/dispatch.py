@@ -43,6 +43,7 @@ from tidelog_protocol.frames import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
 
+    from tidelog.security.principal import Principal
     from tidelog_protocol.apis import Api
     from tidelog_protocol.schema import Buffer
 
@@ -64,6 +65,7 @@ class Peer(Protocol):
     client_host: str
     client_port: int
     listener: str
+    principal: Principal
     software: tuple[str, str]
 
     def close(self) -> None:
@@ -143,6 +145,11 @@ class RequestContext:
     def listener(self) -> str:
         """Name of the connection's listener, empty for the broker's own requests."""
         return self.peer.listener
+
+    @property
+    def principal(self) -> Principal:
+        """What the client is authenticated as."""
+        return self.peer.principal
 
     @property
     def software(self) -> tuple[str, str]:

@@ -334,6 +334,7 @@ class _Answered:
         self.client_host = peer.client_host
         self.client_port = peer.client_port
         self.listener = peer.listener
+        self.principal = peer.principal
         self._peer = peer
         self._answered = answered
 

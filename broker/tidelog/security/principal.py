@@ -1,0 +1,33 @@
+"""The name and kind of what sends requests (KafkaPrincipal)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["ANONYMOUS", "USER", "Principal"]
+
+USER = "User"
+
+
+class Principal(NamedTuple):
+    """An identity, such as User:alice. Its text is the form of ACLs and `super.users`."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> Principal:
+        """Return the principal of a text such as `User:alice`; ValueError for another form."""
+        kind, colon, name = text.partition(":")
+        if not (kind and colon and name):
+            raise ValueError(
+                f"expected a string in format principalType:principalName but got {text}"
+            )
+        return cls(kind, name)
+
+
+ANONYMOUS = Principal(USER, "ANONYMOUS")
+"""What a connection without authentication belongs to."""
