@@ -516,10 +516,10 @@ class GroupCoordinator:
         else:
             self._write_due(shard, group, group.expire(self.topics, self.now()))
 
-    def watch_session(self, shard: GroupShard, group: MemberGroup) -> None:
+    def watch_session(self, shard: GroupShard, group: MemberGroup, now: Now) -> None:
         """Set a group's timer again if a session may end before it: its timeout is shorter now."""
         watch = shard.watches.get(group.group_id)
-        ends_ms = self.now().ticks_ms + group.limits.session_timeout_ms
+        ends_ms = now.ticks_ms + group.limits.session_timeout_ms
         if watch is None or watch.at_ms > ends_ms:
             self.watch(shard, group)
 

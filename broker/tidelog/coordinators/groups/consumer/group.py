@@ -137,13 +137,18 @@ class ConsumerGroup:
         self.check_room(request.member_id)
         member, replaced = self._member_of(request)
         updated = member._replace(subscription=_merged(member.subscription, request))
-        draft = Draft(self, updated, replaced)
-        draft.subscribe(member, topics, now)
-        draft.assign(topics, now)
-        is_changed = not updated.subscription.subscribes_as(member.subscription)
-        stepped = self._reconciled(draft, request, Wish(draft.topic_ids(topics), is_changed))
+        records: list[Record] = []
+        stepped = updated
+        if replaced is not None or updated != member or not self._is_settled(member):
+            draft = Draft(self, updated, replaced)
+            draft.subscribe(member, topics, now)
+            draft.assign(topics, now)
+            is_changed = not updated.subscription.subscribes_as(member.subscription)
+            wish = Wish(draft.topic_ids(topics), is_changed)
+            stepped = self._reconciled(draft, request, wish)
+            records = draft.records
         if stepped != updated:
-            draft.records.append(assignment_record(self.group_id, stepped))
+            records.append(assignment_record(self.group_id, stepped))
         self.deadlines.alive(stepped, self.limits, now)
         if stepped != updated:
             self.deadlines.changed(stepped, now)
@@ -151,7 +156,17 @@ class ConsumerGroup:
         assigned = _without_epochs(stepped) if is_shown else None
         interval_ms = self.limits.heartbeat_interval_ms
         answer = Answer(stepped.member_id, stepped.epoch, assigned, interval_ms)
-        return Step(answer, draft.records)
+        return Step(answer, records)
+
+    def _is_settled(self, member: ConsumerMember) -> bool:
+        """Return whether a member has its part of the last assignment, and no other one is due.
+
+        Most heartbeats find it so."""
+        return (
+            not self._is_stale
+            and self.epoch == self.assignment_epoch
+            and member.is_reconciled(self.epoch)
+        )
 
     def check_room(self, member_id: str) -> None:
         """Refuse a new member of a full group."""

@@ -40,7 +40,7 @@ class ConsumerMembership:
         """Handle ConsumerGroupHeartbeat; return once its records are committed. RefusedError if it
         is refused, or if the write has failed."""
         coordinator = self._coordinator
-        assignors = assignor_names(coordinator.config)
+        assignors = assignor_names(coordinator.config) if request.server_assignor else ()
         check(group_id, request, needs_member_id=needs_member_id, assignors=assignors)
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
@@ -63,7 +63,7 @@ class ConsumerMembership:
             if isinstance(before, Group) and before.members:
                 coordinator.upgraded(shard, before)
         else:
-            coordinator.watch_session(shard, group)
+            coordinator.watch_session(shard, group, now)
         error = await coordinator.settled(shard, wrote=bool(records))
         if error is not ErrorCode.NONE:
             raise RefusedError(error)

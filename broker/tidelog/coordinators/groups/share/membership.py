@@ -19,6 +19,7 @@ from tidelog_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.requests import Answer
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.coordinators.groups.share.group import ShareStep
     from tidelog.coordinators.groups.share.requests import ShareHeartbeat
@@ -43,8 +44,9 @@ class ShareMembership:
         if isinstance(shard, ErrorCode):
             raise RefusedError(shard)
         group = share_group(shard, group_id, request.epoch)
-        step = group.heartbeat(request, coordinator.topics, coordinator.now())
-        self._append(shard, group, step)
+        now = coordinator.now()
+        step = group.heartbeat(request, coordinator.topics, now)
+        self._append(shard, group, step, now)
         error = await coordinator.settled(shard, wrote=bool(step.records))
         if error is not ErrorCode.NONE:
             raise RefusedError(error)
@@ -52,15 +54,15 @@ class ShareMembership:
             drive(self._states.initialize(group_id, step.initialize, step.state_epoch))
         return step.answer
 
-    def _append(self, shard: GroupShard, group: ShareGroup, step: ShareStep) -> None:
+    def _append(self, shard: GroupShard, group: ShareGroup, step: ShareStep, now: Now) -> None:
         coordinator = self._coordinator
         if step.records:
             error = coordinator.append_consumer(shard, group, step.records)
             if error is not ErrorCode.NONE:
                 raise RefusedError(error)
-            group.begun(step.initialize, coordinator.now())
+            group.begun(step.initialize, now)
             return
-        coordinator.watch_session(shard, group)
+        coordinator.watch_session(shard, group, now)
 
 
 def share_group(shard: GroupShard, group_id: str, epoch: int) -> ShareGroup:

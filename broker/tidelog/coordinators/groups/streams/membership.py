@@ -45,13 +45,14 @@ class StreamsMembership:
         if isinstance(shard, ErrorCode):
             raise RefusedError(shard)
         group = _group(shard, group_id, request.epoch)
-        step = group.heartbeat(request, coordinator.topics, coordinator.now())
+        now = coordinator.now()
+        step = group.heartbeat(request, coordinator.topics, now)
         if step.records:
             error = coordinator.append_consumer(shard, group, step.records)
             if error is not ErrorCode.NONE:
                 raise RefusedError(error)
         else:
-            coordinator.watch_session(shard, group)
+            coordinator.watch_session(shard, group, now)
         error = await coordinator.settled(shard, wrote=bool(step.records))
         if error is not ErrorCode.NONE:
             raise RefusedError(error)
