@@ -616,6 +616,7 @@ class BrokerServer:
         if self._moves is not None:
             await self._moves.close()
         if self._replicas is not None:
+            self._replicas.finish_deletions()
             await self._replicas.stop()
             self._replicas.close()
         await membership.close()

@@ -12,6 +12,7 @@ from support.data_path import NOW_MS, DataPath, batch, topic_id
 from support.metadata import names_by_id
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
+from tidelog.replication.backlog import AT_ONCE_MAX, SLICE
 from tidelog.replication.partition import Partition
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import Record, build_batch
@@ -330,3 +331,64 @@ class TestAwaitAcks:
         path.replicas.await_acks([(partition, 2)], 100, answers.append)
         path.replicas.close()
         assert answers == [[ErrorCode.REQUEST_TIMED_OUT]]
+
+
+# ---- many at once -------------------------------------------------------------------------------
+
+
+MANY = AT_ONCE_MAX + 40
+
+
+def settled(path: DataPath) -> None:
+    path.timers.advance_ms(0)
+
+
+def test_many_partitions_of_one_image_are_opened_in_slices(path: DataPath) -> None:
+    opened: list[int] = []
+    path.replicas.on_opening.append(lambda _, states: opened.append(len(states)))
+    path.create("foo", MANY)
+    assert len(list(path.replicas.partitions())) == AT_ONCE_MAX
+    assert path.replicas.partition("foo", MANY - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    settled(path)
+    assert len(list(path.replicas.partitions())) == MANY
+    assert path.partition("foo", MANY - 1).is_leader
+    assert sum(opened) == MANY - AT_ONCE_MAX
+    assert max(opened) == SLICE
+
+
+def test_requests_miss_deleted_partitions_at_once_and_their_logs_go_in_slices(
+    path: DataPath,
+) -> None:
+    path.create("foo", MANY)
+    settled(path)
+    last = path.partition("foo", MANY - 1)
+    path.delete("foo")
+    assert path.replicas.partition("foo", MANY - 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert path.logs.get(last.topic_partition) is not None
+    settled(path)
+    assert path.logs.get(last.topic_partition) is None
+    assert not last.is_leader
+
+
+def test_a_topic_deleted_and_created_again_while_it_waits_has_the_last_ones_logs(
+    path: DataPath,
+) -> None:
+    path.create("foo", MANY)
+    path.delete("foo")
+    path.create("foo", MANY, incarnation=1)
+    path.delete("foo")
+    path.create("foo", MANY, incarnation=2)
+    assert path.replicas.partition("foo", MANY - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    settled(path)
+    logs = [partition.log.topic_id for partition in path.replicas.partitions()]
+    assert logs == [topic_id("foo", 2)] * MANY
+
+
+def test_deletions_that_wait_are_finished_when_the_broker_stops(path: DataPath) -> None:
+    path.create("foo", MANY)
+    settled(path)
+    path.delete("foo")
+    path.replicas.finish_deletions()
+    path.replicas.close()
+    assert not list(path.logs.loaded())
+    settled(path)

@@ -9,6 +9,7 @@ reads.py              parameters and result of reading one partition in a Fetch
 All partitions:
 replica_manager.py    which are here, by the cluster's image; append, read, delete records
 assigned_logs.py      their logs: opens, deletes, sets aside
+backlog.py            those that are opened or deleted in later turns of the loop
 roles.py              listeners to changes of their roles
 topic_configs.py      the configuration of their logs
 alter_partition.py    proposes changes of the in-sync replicas to the controller

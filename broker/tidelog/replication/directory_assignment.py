@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog.cluster.metadata.delta import MetadataDelta
-    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage
+    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog_protocol.messages.controller import AssignReplicasToDirsRequest
@@ -125,6 +125,12 @@ class DirectoryAssignments:
         self._replicas = replicas
         self._watched: set[TopicPartition] = set()
         self._task: asyncio.Task[None] | None = None
+        replicas.on_opening.append(self._opened)
+
+    def _opened(self, topic: TopicImage, states: Sequence[PartitionImage]) -> None:
+        """Report replicas that were opened late: only now they have a directory."""
+        if self._has_choice and self._watched and self._task is None and self._unreported():
+            self._begin()
 
     def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
         """Find the replicas to report in this image, and follow them in later ones."""

@@ -20,7 +20,7 @@ from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tidelog.cluster.metadata.delta import BrokerDelta, MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
@@ -77,7 +77,7 @@ class FetcherManager:
         self._sources: dict[_Key, _Source] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
-        replicas.on_opening = self._follow_topic
+        replicas.on_opening.append(self._follow_some)
 
     # ---- the image ----------------------------------------------------------------------------
 
@@ -105,12 +105,12 @@ class FetcherManager:
         self._fetchers_max = config.num_replica_fetchers
         image = self._replicas.image
         for topic in () if image is None else image.topics.values():
-            self._follow_topic(topic)
+            self._follow_some(topic, topic.partitions)
 
-    def _follow_topic(self, topic: TopicImage) -> None:
+    def _follow_some(self, topic: TopicImage, states: Iterable[PartitionImage]) -> None:
         image = self._replicas.image
         if image is not None and not self._closed:
-            for state in topic.partitions:
+            for state in states:
                 self._follow(image, topic, state)
             self._stop_idle()
 

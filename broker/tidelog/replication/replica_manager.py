@@ -13,8 +13,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.metadata.image import is_of_the_brokers
 from tidelog.replication.alter_partition import AlterPartitionManager
 from tidelog.replication.assigned_logs import AssignedLogs
+from tidelog.replication.backlog import AT_ONCE_MAX, Backlog
 from tidelog.replication.delayed_answers import DelayedAnswers
 from tidelog.replication.lost_logs import LOST, UNREAD
 from tidelog.replication.partition import Partition, ReadResult
@@ -56,8 +58,9 @@ _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 class ReplicaManager:
     """The partitions that the cluster's image assigns to this broker.
 
-    Invariant: `_partitions` has exactly the partitions of `image` whose replicas name this broker
-    and whose log could be opened; the others of them are in `_offline`.
+    Invariant: each partition of `image` whose replicas name this broker is in `_partitions`, in
+    `_backlog` until its log is opened, or in `_offline` if that failed. `_partitions` has no other;
+    deleted ones whose logs are still there are in `_leaving`, and in `_backlog`.
     """
 
     def __init__(
@@ -105,14 +108,17 @@ class ReplicaManager:
         self._assigned = AssignedLogs(node_id, clock, logs, self.suspect)
         self.lost_logs = self._assigned.lost
         self.on_follower_begins: Callable[[Partition, int], None] | None = None
-        self.on_opening: Callable[[TopicImage], None] | None = None
-        """Called with a topic whose logs were opened late, or went offline, without a new image."""
+        self.on_opening: list[Callable[[TopicImage, Sequence[PartitionImage]], None]] = []
+        """Called with a topic and those of its partitions whose logs were opened late, or went
+        offline, without a new image."""
         self.on_suspect: Callable[[TopicPartition], None] | None = None
         """Called with a partition in which a read, or its opening, found damage."""
         self.suspects: set[TopicPartition] = set()
         """Suspect partitions from before there was a listener."""
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: dict[tuple[str, int], bytes] = {}  # the value is the topic id
+        self._backlog = Backlog(timers, self._settle)
+        self._leaving: dict[tuple[str, int], Partition] = {}
 
     def limit_replication(
         self, leader: ReplicationQuota | None, follower: ReplicationQuota | None
@@ -128,6 +134,7 @@ class ReplicaManager:
         self.rules.brokers = image.brokers
         if delta.old is None:
             self._assigned.set_strays_aside(image)
+        self._backlog.begin(None if delta.old is None else AT_ONCE_MAX)  # all before it serves
         for deleted in delta.deleted_topics:
             self._delete_topic(deleted)
         for changed in delta.topics.values():
@@ -139,6 +146,27 @@ class ReplicaManager:
         if delta.brokers and self.delete_records_purgatory:
             self.delete_records_purgatory.check_all(list(self._partitions))  # the dead don't count
 
+    def _settle(self, keys: Sequence[TopicPartition]) -> None:
+        """Make replicas that waited what the image says now: delete them, then open them."""
+        assert self.image is not None
+        self._backlog.begin(None)
+        opened: dict[str, list[PartitionImage]] = {}
+        for key in keys:
+            partition = self._leaving.pop(key, None)
+            if partition is not None:
+                self._end(partition, delete=True)
+            state = self.image.partition(*key)
+            if state is not None:
+                opened.setdefault(key.topic, []).append(state)
+        for name, states in opened.items():
+            topic = self.image.topics[name]
+            self._apply_topic(topic, states)
+            self._tell_opened(topic, states)
+
+    def _tell_opened(self, topic: TopicImage, states: Sequence[PartitionImage]) -> None:
+        for listener in self.on_opening:
+            listener(topic, states)
+
     def _apply_topic(self, topic: TopicImage, partitions: Iterable[PartitionImage]) -> None:
         config: LogConfig | None = None
         for state in partitions:
@@ -148,6 +176,8 @@ class ReplicaManager:
             key = TopicPartition(topic.name, state.partition)
             partition = self._partitions.get(key)
             if partition is None:
+                if self._backlog.takes(key, at_once=is_of_the_brokers(topic.name)):
+                    continue
                 assert self.image is not None
                 config = config or self._log_config(self.image, topic.name)
                 partition = self._open(key, topic.topic_id, state, config)
@@ -223,19 +253,19 @@ class ReplicaManager:
         self.logs.fail(log_dir, error)
         for partition in lost:
             self._wake_all(partition.topic_partition)
-        if self.on_opening is not None and self.image is not None:
+        if self.image is not None:
             for name in sorted({partition.topic_partition.topic for partition in lost}):
                 topic = self.image.topics.get(name)
                 if topic is not None:
-                    self.on_opening(topic)
+                    self._tell_opened(topic, topic.partitions)
 
     def _open_again(self, key: TopicPartition) -> None:
         """Open a log again that failed to open only for lack of descriptors."""
         topic = None if self.image is None else self.image.topics.get(key.topic)
         if key in self._offline and topic is not None:
+            self._backlog.begin()
             self._apply_topic(topic, topic.partitions)
-            if self.on_opening is not None:
-                self.on_opening(topic)
+            self._tell_opened(topic, topic.partitions)
 
     def disk_failed(
         self, key: TopicPartition, error: Exception, log_dir: str | None = None
@@ -265,7 +295,12 @@ class ReplicaManager:
         if self.counts is not None:
             self.counts.forget(topic.name)
         for state in topic.partitions:
-            self._leave((topic.name, state.partition), delete=True)
+            key = TopicPartition(topic.name, state.partition)
+            partition = self._partitions.get(key)
+            if partition is not None and self._backlog.takes(key):
+                self._leaving[key] = self._partitions.pop(key)  # requests do not find it any more
+            else:
+                self._leave(key, delete=True)
 
     def _leave(self, key: tuple[str, int], *, delete: bool) -> None:
         if self._offline.pop(key, None) is not None:
@@ -273,10 +308,13 @@ class ReplicaManager:
         self.lost_logs.forget(TopicPartition(*key))
         partition = self._partitions.pop(key, None)
         if partition is not None:
-            self._roles.stopped(partition, delete=delete)
-            partition.remove()
-            self._assigned.delete(partition.topic_partition)
-            self._wake_all(partition.topic_partition)
+            self._end(partition, delete=delete)
+
+    def _end(self, partition: Partition, *, delete: bool) -> None:
+        self._roles.stopped(partition, delete=delete)
+        partition.remove()
+        self._assigned.delete(partition.topic_partition)
+        self._wake_all(partition.topic_partition)
 
     def follow_roles(self, listener: RoleListener) -> None:
         """Add a role listener: the remote tier, before the first image, or the moves of
@@ -516,6 +554,11 @@ class ReplicaManager:
     def _isr_settled(self, partition: Partition) -> None:
         self._wake_all(partition.topic_partition)
 
+    def finish_deletions(self) -> None:
+        """Delete at once what waits for it: the next start would take it for strays."""
+        for key in list(self._leaving):
+            self._end(self._leaving.pop(key), delete=True)
+
     async def stop(self) -> None:
         """No more changes of in-sync replicas; `close` comes after."""
         if self.isr_changes is not None:
@@ -523,5 +566,6 @@ class ReplicaManager:
 
     def close(self) -> None:
         """Close: answer parked requests with what there is."""
+        self._backlog.clear()
         for purgatory in self.purgatories:
             purgatory.close()
