@@ -5,5 +5,6 @@ librdkafka.py  librdkafka, in its own Python process
 franz_go.py    franz-go, our program `go/load`
 java_tools.py  Kafka's perf tools, each in a JVM
 tier.py        our program `go/tier`: topics with a remote tier
+hostile.py     bytes of a hostile client: the widest requests, costly batches
 failover.py    librdkafka while a broker dies
 """
