@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tidelog_bench.peers.peer import Peer
     from tidelog_protocol.schema import Message
 
-__all__ = ["PEERS", "Connection", "Size", "await_coordinator", "check", "measure"]
+__all__ = ["Connection", "Size", "await_coordinator", "check", "compare", "measure"]
 
 PEERS: dict[str, Callable[[Path], Peer]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
 SETTLED_INTERVALS = 4  # to revoke, to be given, and to say so
@@ -344,24 +344,24 @@ def await_coordinator(client: SimpleClient, group: str) -> None:
     raise TimeoutError(f"no coordinator of {group}")
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def compare(question: str | None, measured: Callable[[Peer], dict[str, float]]) -> None:
+    """Measure the peers in turns, as the command line says, and print one JSON object."""
+    parser = argparse.ArgumentParser(description=question)
     parser.add_argument("--peer", action="append", choices=[*PEERS], help="by default all")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     results: dict[str, list[dict[str, float]]] = {}
     for _ in range(options.rounds):
         for name in options.peer or PEERS:
-            with tempfile.TemporaryDirectory(prefix="tidelog-groups-") as folder:
+            with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
                 peer = PEERS[name](Path(folder) / name)
                 try:
                     peer.start()
-                    results.setdefault(name, []).append(measure(peer, Size()))
+                    results.setdefault(name, []).append(measured(peer))
                 finally:
                     peer.remove()
     print(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    compare(__doc__, lambda peer: measure(peer, Size()))

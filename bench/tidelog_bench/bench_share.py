@@ -9,17 +9,13 @@ run that does not count. Prints one JSON object.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
-import json
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.embedded.simple_client import SimpleClient, create_topic
-from tidelog_bench.bench_groups import PEERS, Connection, await_coordinator, check
+from tidelog_bench.bench_groups import Connection, await_coordinator, check, compare
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
 from tidelog_protocol.messages.data import ProduceRequest
@@ -203,25 +199,11 @@ def measure(peer: Peer, size: Size) -> dict[str, float]:
     return figures
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", action="append", choices=[*PEERS], help="by default all")
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    results: dict[str, list[dict[str, float]]] = {}
-    for _ in range(options.rounds):
-        for name in options.peer or PEERS:
-            with tempfile.TemporaryDirectory(prefix="tidelog-share-") as folder:
-                peer = PEERS[name](Path(folder) / name)
-                try:
-                    peer.start()
-                    measure(peer, Size())  # a JVM has not yet compiled this
-                    results.setdefault(name, []).append(measure(peer, Size()))
-                finally:
-                    peer.remove()
-    print(json.dumps(results, indent=1))
+def measure_warm(peer: Peer) -> dict[str, float]:
+    """Measure one broker twice; the first run does not count: a JVM has not yet compiled this."""
+    measure(peer, Size())
+    return measure(peer, Size())
 
 
 if __name__ == "__main__":
-    main()
+    compare(__doc__, measure_warm)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 from tidelog_bench import bench_groups
 from tidelog_bench.bench_groups import Group, Size, measure
@@ -41,3 +43,20 @@ def test_both_protocols_and_heartbeats(tmp_path: Path, monkeypatch: pytest.Monke
     assert figures.keys() == {"KIP-848 ms", "classic ms", "heartbeats, % of a core"}
     assert figures["KIP-848 ms"] > 0
     assert figures["classic ms"] > 0
+
+
+def test_peers_are_measured_in_turns_and_removed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peers = {"one": Mock(), "other": Mock()}
+    makers = {name: Mock(return_value=peer) for name, peer in peers.items()}
+    monkeypatch.setattr(bench_groups, "PEERS", makers)
+    monkeypatch.setattr("sys.argv", ["bench", "--rounds", "2"])
+    measured = Mock(side_effect=[{"ms": 1.0}, {"ms": 2.0}, {"ms": 3.0}, {"ms": 4.0}])
+    bench_groups.compare("", measured)
+    assert [call.args[0] for call in measured.mock_calls] == [*peers.values()] * 2
+    assert all(peer.remove.call_count == 2 for peer in peers.values())
+    assert json.loads(capsys.readouterr().out) == {
+        "one": [{"ms": 1.0}, {"ms": 3.0}],
+        "other": [{"ms": 2.0}, {"ms": 4.0}],
+    }
