@@ -82,4 +82,4 @@ def pytest_collection_finish() -> None:
 @pytest.fixture
 def epochs_from_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first member of a KIP-848 group joins in epoch 1, to make tests easy to read; else 2."""
-    monkeypatch.setattr("tidelog.coordinators.groups.consumer.group.FIRST_EPOCH", 0)
+    monkeypatch.setattr("tidelog.coordinators.groups.modern.group.FIRST_EPOCH", 0)

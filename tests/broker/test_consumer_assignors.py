@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 from tidelog.coordinators.groups.consumer.assignors import (
     ASSIGNORS,
-    Subscriber,
     range_assignor,
     uniform_assignor,
 )
+from tidelog.coordinators.groups.modern.member import Subscriber
 from wire_values import SMALL_AND_SAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
+    from tidelog.coordinators.groups.modern.member import Partitions
 
 LINES = (Path(__file__).parent / "vectors" / "kafka-4.3.1-assignors.jsonl").read_text().splitlines()
 VECTORS = [json.loads(line) for line in LINES]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.consumer_groups import WALL_MS, Life, held_of, id_of, numbers
-from tidelog.coordinators.groups.consumer.records import subscription_record
-from tidelog.coordinators.groups.consumer.requests import Heartbeat, RefusedError, check
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState, MemberState
+from tidelog.coordinators.groups.consumer.records import RECORDS
+from tidelog.coordinators.groups.consumer.requests import Heartbeat, check
+from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
-from tidelog.coordinators.groups.member_records import decode, encode
+from tidelog.coordinators.groups.modern.records import decode, encode
+from tidelog.coordinators.groups.modern.requests import RefusedError
+from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:
@@ -369,7 +371,7 @@ def test_records_of_a_members_first_heartbeat_are_in_kafkas_order() -> None:
 def test_corrupt_records_are_a_protocol_error() -> None:
     life = Life(t=1)
     life.join("a", "t")
-    key, value = encode(subscription_record("g", life.group.members["a"]))
+    key, value = encode(RECORDS.subscription_record("g", life.group.members["a"]))
     assert value is not None
     assert value.endswith(b"\x01\x00\x01\x00"), "not a member of the classic protocol"
     assert decode(b"\x00\x02rest", None) is None, "a classic group"

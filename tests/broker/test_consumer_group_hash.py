@@ -6,12 +6,12 @@ import pytest
 
 from support.metadata import cluster, topic
 from tidelog.cluster.metadata.image import BrokerImage
-from tidelog.coordinators.groups.consumer.metadata_hash import (
+from tidelog.coordinators.groups.modern.metadata_hash import (
     group_hash,
     hash_of_topics,
     topic_hash,
 )
-from tidelog.coordinators.groups.consumer.xxh3 import xxh3_64
+from tidelog.coordinators.groups.modern.xxh3 import xxh3_64
 
 TOPIC_ID = bytes.fromhex("0123456789abcdeffedcba9876543210")
 PLAIN: list[list[str]] = [[]]

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from support.consumer_groups import Life, held_of
-from tidelog.coordinators.groups.consumer.requests import Answer, Heartbeat, RefusedError
+from tidelog.coordinators.groups.consumer.requests import Heartbeat
 from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
+from tidelog.coordinators.groups.modern.requests import Answer, RefusedError
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
+    from tidelog.coordinators.groups.modern.member import Partitions
 
 CLIENTS = st.integers(0, 3)
 NAMES = ("ta", "tb", "u")

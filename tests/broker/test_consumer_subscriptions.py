@@ -10,17 +10,19 @@ from broker.group_broker import ASSIGNMENT_INTERVAL, GroupBroker
 from broker.test_consumer_membership import A, beat, group_of, join, numbers, owned
 from support.consumer_groups import Life, id_of
 from support.consumer_groups import numbers as assigned
-from tidelog.coordinators.groups.consumer import draft, topics
-from tidelog.coordinators.groups.consumer.member import Subscription
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState, MemberState
-from tidelog.coordinators.groups.consumer.subscriptions import Subscriptions, subscribed_names
+from tidelog.coordinators.groups.consumer import draft
+from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
+from tidelog.coordinators.groups.modern import topics
+from tidelog.coordinators.groups.modern.member import Subscription
+from tidelog.coordinators.groups.modern.states import MemberState
+from tidelog.coordinators.groups.modern.subscriptions import Subscriptions, subscribed_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidelog.cluster.metadata.image import ClusterImage
-    from tidelog.coordinators.groups.consumer.assignors import Subscriber
+    from tidelog.coordinators.groups.modern.member import Subscriber
 
 T, U = id_of("t"), id_of("u")
 pytestmark = pytest.mark.usefixtures("epochs_from_1")

@@ -8,7 +8,7 @@ import pytest
 
 from broker.group_broker import topic
 from tidelog.cluster.metadata.image import ClusterImage
-from tidelog.coordinators.groups.consumer.topics import ImageTopics
+from tidelog.coordinators.groups.modern.topics import ImageTopics
 
 TOPICS = {"a": topic("a", b"a" * 16, 3), "ab": topic("ab", b"b" * 16, 1)}
 

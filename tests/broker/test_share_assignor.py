@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.coordinators.groups.consumer.assignors import Subscriber
+from tidelog.coordinators.groups.modern.member import Subscriber
 from tidelog.coordinators.groups.share.assignor import simple_assignor
 from wire_values import SMALL_AND_SAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
+    from tidelog.coordinators.groups.modern.member import Partitions
 
 VECTORS = Path(__file__).parent / "vectors" / "kafka-4.3.1-simple-assignor.jsonl"
 CASES = [json.loads(line) for line in VECTORS.read_text().splitlines()]

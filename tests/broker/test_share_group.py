@@ -9,7 +9,7 @@ import pytest
 
 from support.consumer_groups import id_of, numbers
 from support.share_groups import ShareLife
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.share.requests import ShareHeartbeat, check
 from tidelog.coordinators.groups.share.views import ShareLimits
 from tidelog_protocol.errors import ErrorCode

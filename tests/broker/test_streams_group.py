@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.streams_groups import AT_ONCE, Client, StreamsLife, Subtopology, TopicInfo, word_count
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.streams.member import Endpoint, StreamsMember
 from tidelog.coordinators.groups.streams.requests import StreamsHeartbeat, check
 from tidelog.coordinators.groups.streams.states import MemberState

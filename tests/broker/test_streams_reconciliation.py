@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.streams.holders import TaskHolders
 from tidelog.coordinators.groups.streams.member import Description, StreamsMember
 from tidelog.coordinators.groups.streams.reconciliation import Target, next_step

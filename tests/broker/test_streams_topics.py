@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.streams.internal_topics import configure_topics, required_topics
 from tidelog.coordinators.groups.streams.topology import Status
 from tidelog_protocol.compiler import codec

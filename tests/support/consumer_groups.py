@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.consumer.requests import Answer, Heartbeat, check
+from tidelog.coordinators.groups.consumer.requests import Heartbeat, check
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.member import Now
-from tidelog.coordinators.groups.member_records import decode, encode
+from tidelog.coordinators.groups.modern.records import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.member import Partitions
+    from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.modern.requests import Answer
 
 WALL_MS = 1_795_000_000_000
 

@@ -8,7 +8,7 @@ from support.consumer_groups import WALL_MS, SomeTopics
 from support.share_persister import MemoryPersister
 from tidelog.awaiting import answer_of
 from tidelog.coordinators.groups.member import Now
-from tidelog.coordinators.groups.member_records import decode, encode
+from tidelog.coordinators.groups.modern.records import decode, encode
 from tidelog.coordinators.groups.share.group import ShareGroup
 from tidelog.coordinators.groups.share.records import partitions_record
 from tidelog.coordinators.groups.share.requests import ShareHeartbeat, check
@@ -17,8 +17,8 @@ from tidelog.coordinators.groups.share.views import ShareLimits
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tidelog.coordinators.groups.consumer.requests import Answer
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.modern.requests import Answer
     from tidelog.coordinators.groups.share.group import ShareStep
     from tidelog.coordinators.groups.share.partitions import TopicPartitions
     from tidelog.coordinators.share.values import Deletion, Initialization, Outcome

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.consumer_groups import WALL_MS, SomeTopics
 from tidelog.coordinators.groups.member import Now
-from tidelog.coordinators.groups.member_records import Record
+from tidelog.coordinators.groups.modern.records import Record
 from tidelog.coordinators.groups.streams.group import StreamsGroup
 from tidelog.coordinators.groups.streams.requests import StreamsHeartbeat, check
 from tidelog.coordinators.groups.streams.tasks import NO_TASKS, TaskSets

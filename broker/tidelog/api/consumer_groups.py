@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from tidelog.api.group_admin import Missing, add_operations, find_group
 from tidelog.cluster.metadata.features import GROUP_FEATURE
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.consumer.requests import Heartbeat, RefusedError
+from tidelog.coordinators.groups.consumer.requests import Heartbeat
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_groups import (
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.groups.admin import GroupAdmin
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
+    from tidelog.coordinators.groups.modern.member import Partitions
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog_protocol.messages.consumer_groups import (
         ConsumerGroupDescribeRequest,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.awaiting import all_of
 from tidelog.cluster.metadata.features import SHARE_FEATURE
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.share_group_offsets import (

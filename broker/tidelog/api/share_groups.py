@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.api.group_admin import Missing, add_operations, find_group
 from tidelog.cluster.metadata.features import SHARE_FEATURE
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.share.assignor import NAME
 from tidelog.coordinators.groups.share.group import ShareGroup
 from tidelog.coordinators.groups.share.requests import ShareHeartbeat

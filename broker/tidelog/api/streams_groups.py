@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.api.group_admin import Missing, add_operations, find_group
 from tidelog.cluster.metadata.features import STREAMS_FEATURE
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.streams.group import StreamsGroup
 from tidelog.coordinators.groups.streams.wire import described, heartbeat_of, response_of
 from tidelog_protocol.apis import ApiKey

@@ -25,7 +25,7 @@ from tidelog.control.state import (
     TransactionState,
 )
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.consumer.topics import ImageTopics
+from tidelog.coordinators.groups.modern.topics import ImageTopics
 from tidelog.coordinators.groups.share.assignor import NAME as SHARE_ASSIGNOR
 from tidelog.coordinators.groups.streams.assignor import NAME as STREAMS_ASSIGNOR
 from tidelog.coordinators.groups.streams.endpoints import partitions_of

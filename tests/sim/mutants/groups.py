@@ -16,10 +16,11 @@ from tidelog.coordinators.groups.consumer import (
     mixed,
     reconciliation,
 )
-from tidelog.coordinators.groups.consumer.deadlines import Deadlines
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.consumer.member import LEAVING_STATIC
-from tidelog.coordinators.groups.consumer.requests import Heartbeat, RefusedError
+from tidelog.coordinators.groups.consumer.requests import Heartbeat
+from tidelog.coordinators.groups.modern.deadlines import Deadlines
+from tidelog.coordinators.groups.modern.member import LEAVING_STATIC
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_records import (
@@ -45,14 +46,14 @@ def free_before_they_are_revoked(patch: Patch) -> None:
 
 def released_partitions_stay_owned(patch: Patch) -> None:
     """A partition that was released counts as taken for ever."""
-    original = ConsumerGroup._remove
+    original = ConsumerGroup._removed
 
-    def remove(self: ConsumerGroup, member: Any) -> None:
+    def removed(self: ConsumerGroup, member: Any) -> None:
         owners = dict(self._owners)
         original(self, member)
         self._owners = owners
 
-    patch(ConsumerGroup, "_remove", remove)
+    patch(ConsumerGroup, "_removed", removed)
 
 
 def one_partition_is_left_over(patch: Patch) -> None:
@@ -80,9 +81,9 @@ def heartbeats_renew_no_session(patch: Patch) -> None:
     """A session ends at its time after the member came, however often it beats."""
     original = Deadlines.alive
 
-    def alive(self: Deadlines, member: Any, *rest: Any) -> None:
-        if member.member_id not in self._sessions:
-            original(self, member, *rest)
+    def alive(self: Deadlines, member_id: str, *rest: Any) -> None:
+        if member_id not in self._sessions:
+            original(self, member_id, *rest)
 
     patch(Deadlines, "alive", alive)
 
@@ -96,10 +97,8 @@ def no_time_to_revoke(patch: Patch) -> None:
     """A member that has to give something up has no time for that."""
     original = Deadlines.changed
 
-    def changed(self: Deadlines, member: Any, now: Any) -> None:
-        original(self, member, now)
-        if member.member_id in self._rebalances:
-            self._rebalances[member.member_id] = (member.epoch, now.ticks_ms + 50)
+    def changed(self: Deadlines, member: Any, timeout_ms: int | None, now: Any) -> None:
+        original(self, member, None if timeout_ms is None else 50, now)
 
     patch(Deadlines, "changed", changed)
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sim.mutants.groups import not_loaded
+from sim.mutants.groups import heartbeats_renew_no_session, no_time_to_revoke, not_loaded
 from tidelog.coordinators.groups.streams import draft, group
-from tidelog.coordinators.groups.streams.deadlines import Deadlines
 from tidelog.coordinators.groups.streams.group import StreamsGroup
 from tidelog.coordinators.groups.streams.holders import TaskHolders
 from tidelog.coordinators.groups.streams.tasks import TaskSets
@@ -74,32 +73,9 @@ def instances_stay_without_heartbeats(patch: Patch) -> None:
     patch(StreamsGroup, "expire", expire)
 
 
-def heartbeats_renew_no_session_of_instances(patch: Patch) -> None:
-    """A session ends at its time after the member came, however often it beats."""
-    original = Deadlines.alive
-
-    def alive(self: Deadlines, member_id: str, *rest: Any) -> None:
-        if member_id not in self._sessions:
-            original(self, member_id, *rest)
-
-    patch(Deadlines, "alive", alive)
-
-
 def no_session_of_instances_begins_at_load(patch: Patch) -> None:
     """A coordinator that has loaded a group waits for its members for ever."""
     patch(StreamsGroup, "resume", lambda *_: None)
-
-
-def no_time_to_give_back(patch: Patch) -> None:
-    """A member that has to give tasks back has no time for that."""
-    original = Deadlines.changed
-
-    def changed(self: Deadlines, member: Any, now: Any) -> None:
-        original(self, member, now)
-        if member.member_id in self._rebalances:
-            self._rebalances[member.member_id] = (member.epoch, now.ticks_ms + 50)
-
-    patch(Deadlines, "changed", changed)
 
 
 def a_lost_answer_costs_the_tasks(patch: Patch) -> None:
@@ -136,10 +112,10 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
     "a-lost-answer-costs-the-tasks": a_lost_answer_costs_the_tasks,
     "a-task-is-left-over": a_task_is_left_over,
     "epochs-of-applications-are-not-loaded": epochs_of_applications_are_not_loaded,
-    "heartbeats-renew-no-session-of-instances": heartbeats_renew_no_session_of_instances,
+    "heartbeats-renew-no-session-of-instances": heartbeats_renew_no_session,
     "instances-stay-without-heartbeats": instances_stay_without_heartbeats,
     "no-session-of-instances-begins-at-load": no_session_of_instances_begins_at_load,
-    "no-time-to-give-back": no_time_to_give_back,
+    "no-time-to-give-back": no_time_to_revoke,
     "processes-count-by-member": processes_count_by_member,
     "tasks-are-free-before-they-are-given-back": tasks_are_free_before_they_are_given_back,
     "tasks-are-given-before-they-are-free": tasks_are_given_before_they_are_free,

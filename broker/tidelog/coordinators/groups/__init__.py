@@ -12,7 +12,7 @@ shard.py        one partition of `__consumer_offsets` in memory
 coordinator.py  follows elections, performs effects, sets timers, writes records
 gauges.py       metrics of groups: number, offsets, lag
 admin.py        commit and fetch offsets; list, describe, delete and expire groups
-member_records.py  records of consumer, share and streams groups in Kafka's bytes
+modern/         what consumer, share and streams groups share
 consumer/       groups of KIP-848
 share/          share groups of KIP-932
 streams/        streams groups of KIP-1071

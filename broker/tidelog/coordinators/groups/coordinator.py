@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
     from tidelog.coordinators.groups.consumer.mixed import MixedGroups
-    from tidelog.coordinators.groups.consumer.topics import ImageTopics
     from tidelog.coordinators.groups.consumer.views import ConsumerLimits
     from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
@@ -48,7 +47,8 @@ if TYPE_CHECKING:
         SyncResult,
         SyncWaiter,
     )
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.modern.topics import ImageTopics
     from tidelog.coordinators.groups.offsets import OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.coordinators.groups.share.views import ShareLimits
@@ -247,7 +247,7 @@ class GroupCoordinator:
     @property
     def topics(self) -> ImageTopics:
         """Return the cluster's topics, as KIP-848 groups see them."""
-        from tidelog.coordinators.groups.consumer.topics import ImageTopics
+        from tidelog.coordinators.groups.modern.topics import ImageTopics
 
         if self._topics is None:
             assert self._image is not None, "an image makes this broker lead a shard"
@@ -649,7 +649,7 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """Append records of a consumer, share or streams group as one batch, then apply them. The
         group may take the place of an empty classic one."""
-        from tidelog.coordinators.groups.member_records import encode
+        from tidelog.coordinators.groups.modern.records import encode
         from tidelog.coordinators.groups.records import tombstones
 
         before = shard.groups.get(group.group_id)

@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets` in Kafka's bytes: committed offsets and classic groups.
 
 A key is an int16 record type and its body, a value an int16 version and its body. Those of consumer
-and share groups are in `member_records.py`, which is imported with the first one; those of KIP-1071
+and share groups are in `modern/records.py`, which is imported with the first one; those of KIP-1071
 are skipped when a log of Kafka's is loaded.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidelog.coordinators.groups.kinds import AnyGroup
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.records import Record
     from tidelog.replication.internal_topics import KeyValue
 
 OFFSET_COMMIT_TYPES = frozenset({0, 1})  # the same body; 0 is from before Kafka 0.9
@@ -104,7 +104,7 @@ def tombstones(group: AnyGroup) -> list[KeyValue]:
     """Return the records that remove a group of any kind."""
     if isinstance(group, Group):
         return [group_tombstone(group.group_id)]
-    from tidelog.coordinators.groups.member_records import encode  # noqa: PLC0415 - late
+    from tidelog.coordinators.groups.modern.records import encode  # noqa: PLC0415 - late
 
     return [encode(record) for record in group.tombstones()]
 
@@ -130,9 +130,9 @@ def decode(key: bytes | None, value: bytes | None) -> OffsetChange | GroupChange
         return GroupChange(
             group_id, codec(GroupMetadataValue, version).decode(value, _VERSION.size)
         )
-    from tidelog.coordinators.groups import member_records  # noqa: PLC0415 - at the first one
+    from tidelog.coordinators.groups.modern import records  # noqa: PLC0415 - at the first one
 
-    return member_records.decode(key, value)
+    return records.decode(key, value)
 
 
 def _decode_offset(value: bytes | None) -> OffsetAndMetadata | None:

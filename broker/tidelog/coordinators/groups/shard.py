@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
     from tidelog.coordinators.groups.member import Now
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.records import Record
     from tidelog.seams import TimerHandle
     from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
 
@@ -115,7 +115,7 @@ class GroupShard:
         A value makes the group: compaction may have left any of its records first. It replaces a
         simple group, which offsets alone have made.
         """
-        from tidelog.coordinators.groups.member_records import (  # noqa: PLC0415 - late
+        from tidelog.coordinators.groups.modern.records import (  # noqa: PLC0415 - late
             group_type,
             removes_group,
         )

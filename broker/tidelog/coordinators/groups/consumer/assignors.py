@@ -10,27 +10,19 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heapreplace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    Partitions = Mapping[bytes, frozenset[int]]
-    """Partitions by topic id, without empty ones."""
-    Assignor = Callable[[Mapping[str, "Subscriber"], Mapping[bytes, int]], dict[str, Partitions]]
+    from tidelog.coordinators.groups.modern.member import Partitions, Subscriber
 
-__all__ = ["ASSIGNORS", "DEFAULT_ASSIGNOR", "Subscriber", "range_assignor", "uniform_assignor"]
+    Assignor = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], dict[str, Partitions]]
+
+__all__ = ["ASSIGNORS", "DEFAULT_ASSIGNOR", "range_assignor", "uniform_assignor"]
 
 DEFAULT_ASSIGNOR = "uniform"
 _ROUNDS_MAX = 16  # over all topics; as in Kafka's UniformHeterogeneousAssignmentBuilder
-
-
-class Subscriber(NamedTuple):
-    """A member as an assignor sees it."""
-
-    topics: frozenset[bytes]
-    owned: Partitions
-    instance_id: str | None = None
 
 
 def range_assignor(

@@ -11,16 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.consumer.embedded import ids_of, subscription_of
-from tidelog.coordinators.groups.consumer.requests import Heartbeat, RefusedError
-from tidelog.coordinators.groups.consumer.states import MemberState
+from tidelog.coordinators.groups.consumer.requests import Heartbeat
 from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
+from tidelog.coordinators.groups.modern.requests import RefusedError
+from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.consumer_records import ConsumerGroupMemberMetadataValue
 
 if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-    from tidelog.coordinators.groups.consumer.member import ClassicMetadata, ConsumerMember
-    from tidelog.coordinators.groups.consumer.views import Topics
+    from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.member import (
         JoinRequest,
         LeavingMember,
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         Protocols,
         SyncRequest,
     )
+    from tidelog.coordinators.groups.modern.member import ClassicMetadata
+    from tidelog.coordinators.groups.modern.topics import Topics
 
 __all__ = [
     "as_heartbeat",
@@ -113,7 +115,7 @@ def check_heartbeat(
     member, _ = _classic_member(group, member_id, instance_id)
     if generation != member.epoch:
         raise RefusedError(ErrorCode.ILLEGAL_GENERATION)
-    group.deadlines.alive(member, group.limits, now)
+    group.alive(member, now)
     if (
         _is_behind(group, member)
         or member.state is MemberState.UNREVOKED_PARTITIONS

@@ -8,29 +8,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tidelog.coordinators.groups.consumer.assignors import ASSIGNORS, Subscriber
+from tidelog.coordinators.groups.consumer.assignors import ASSIGNORS
 from tidelog.coordinators.groups.consumer.reconciliation import Target
-from tidelog.coordinators.groups.consumer.records import (
-    assignment_record,
-    epoch_record,
-    pattern_record,
-    removal,
-    subscription_record,
-    target_epoch_record,
-    target_record,
-)
-from tidelog.coordinators.groups.consumer.requests import RefusedError
-from tidelog.coordinators.groups.consumer.subscriptions import subscribed_names
+from tidelog.coordinators.groups.consumer.records import RECORDS
+from tidelog.coordinators.groups.modern.draft import is_too_early, target_records
+from tidelog.coordinators.groups.modern.member import Subscriber
+from tidelog.coordinators.groups.modern.requests import RefusedError
+from tidelog.coordinators.groups.modern.subscriptions import subscribed_names
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
-    from tidelog.coordinators.groups.consumer.subscriptions import Patterns, Subscriptions
-    from tidelog.coordinators.groups.consumer.views import GroupView, Topics
+    from tidelog.coordinators.groups.consumer.views import ConsumerGroupView
     from tidelog.coordinators.groups.member import Now
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.modern.subscriptions import Patterns, Subscriptions
+    from tidelog.coordinators.groups.modern.topics import Topics
 
 __all__ = ["Draft", "preferred_assignor"]
 
@@ -39,7 +34,7 @@ class Draft:
     """The member after a heartbeat, and the records so far. The group is only read."""
 
     def __init__(
-        self, group: GroupView, member: ConsumerMember, replaced: ConsumerMember | None
+        self, group: ConsumerGroupView, member: ConsumerMember, replaced: ConsumerMember | None
     ) -> None:
         """`replaced` is the static member whose place the member takes."""
         self.member = member
@@ -53,10 +48,10 @@ class Draft:
         self._patterns: Patterns = group.patterns
         if replaced is not None:
             self.records += [
-                *removal(group.group_id, replaced.member_id),
-                subscription_record(group.group_id, member),
-                target_record(group.group_id, member.member_id, self.target.partitions),
-                assignment_record(group.group_id, member),
+                *RECORDS.removal(group.group_id, [replaced.member_id]),
+                RECORDS.subscription_record(group.group_id, member),
+                RECORDS.target_record(group.group_id, member.member_id, self.target.partitions),
+                RECORDS.assignment_record(group.group_id, member),
             ]
 
     def subscribe(self, before: ConsumerMember, topics: Topics, now: Now) -> None:
@@ -65,7 +60,7 @@ class Draft:
         group, member = self._group, self.member
         is_new = self.replaced is None and member.member_id not in group.members
         if is_new or (self.replaced is None and member.subscription != before.subscription):
-            self.records.append(subscription_record(group.group_id, member))
+            self.records.append(RECORDS.subscription_record(group.group_id, member))
         is_changed = not member.subscription.subscribes_as(before.subscription)
         if not (is_changed or group.is_stale):
             return
@@ -74,9 +69,9 @@ class Draft:
         metadata_hash = topics.hash_of(subscriptions.names(self._patterns))
         if is_changed or metadata_hash != group.metadata_hash:
             self._epoch += 1
-            self.records.append(epoch_record(group.group_id, self._epoch, metadata_hash))
+            self.records.append(RECORDS.epoch_record(group.group_id, self._epoch, metadata_hash))
         else:  # after a change this waits for the next heartbeat: the write may fail
-            group.topics_seen()
+            group.is_stale = False
 
     def _members(self) -> dict[str, ConsumerMember]:
         """Return the members as they will be."""
@@ -119,9 +114,9 @@ class Draft:
             if patterns[regex] != known:
                 is_changed = True
                 found = (patterns[regex], topics.version, now.wall_ms)
-                self.records.append(pattern_record(group.group_id, regex, found))
+                self.records.append(RECORDS.pattern_record(group.group_id, regex, found))
         for regex in sorted(group.patterns.keys() - patterns.keys()):
-            self.records.append(pattern_record(group.group_id, regex, None))
+            self.records.append(RECORDS.pattern_record(group.group_id, regex, None))
         self._patterns = patterns
         return is_changed
 
@@ -131,14 +126,9 @@ class Draft:
         return {found[0] for found in map(topics.find, names) if found is not None}
 
     def assign(self, topics: Topics, now: Now) -> None:
-        """Add the target assignment of the group's epoch if it is not computed yet. Members that
-        come within `group.consumer.assignment.interval.ms` wait for the next one (KIP-1263)."""
+        """Add the target assignment of the group's epoch if it is due and not computed yet."""
         group = self._group
-        elapsed_ms = now.wall_ms - group.assignment_ms  # below 0 if the clock was set back
-        if (
-            self._epoch <= group.assignment_epoch
-            or 0 <= elapsed_ms < group.limits.assignment_interval_ms
-        ):
+        if self._epoch <= group.assignment_epoch or is_too_early(group, now):
             return
         members = self._members()
         known = dict(group.targets)
@@ -157,12 +147,9 @@ class Draft:
             )
         assignor = preferred_assignor(members.values(), group.limits.assignors)
         targets = ASSIGNORS[assignor](subscribers, counts)
-        for member_id in sorted(targets):
-            is_new = member_id not in group.targets and self.replaced is None
-            if is_new or targets[member_id] != known.get(member_id):
-                record = target_record(group.group_id, member_id, targets[member_id])
-                self.records.append(record)
-        self.records.append(target_epoch_record(group.group_id, self._epoch, now.wall_ms))
+        before = group.targets if self.replaced is None else known  # a replaced one's is written
+        self.records += target_records(RECORDS, group.group_id, before, targets)
+        self.records.append(RECORDS.target_epoch_record(group.group_id, self._epoch, now.wall_ms))
         self.target = Target(self._epoch, targets[self.member.member_id])
 
 

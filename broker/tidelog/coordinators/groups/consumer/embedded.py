@@ -19,8 +19,8 @@ from tidelog_protocol.messages.consumer_protocol import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
-    from tidelog.coordinators.groups.consumer.views import Topics
+    from tidelog.coordinators.groups.modern.member import Partitions
+    from tidelog.coordinators.groups.modern.topics import Topics
 
 __all__ = ["assignment_bytes", "assignment_of", "ids_of", "subscription_of"]
 

@@ -1,56 +1,36 @@
-"""One consumer group of KIP-848: it answers heartbeats and says which records to write.
-
-`heartbeat` and `expire` change nothing: they return records, and `replay` applies each once it is
-appended, as it does while loading. Only what no record holds changes at once: deadlines, and that
-metadata must be looked at. Pure: `now_ms` and the topics are given.
-"""
+"""One consumer group of KIP-848: it answers heartbeats and says which records to write. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.deadlines import Deadlines
+from tidelog.coordinators.groups.consumer.deadlines import ConsumerDeadlines
 from tidelog.coordinators.groups.consumer.draft import Draft, preferred_assignor
-from tidelog.coordinators.groups.consumer.member import (
-    FIRST_EPOCH,
-    LEAVING,
+from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS, ConsumerMember
+from tidelog.coordinators.groups.consumer.reconciliation import Wish, next_step
+from tidelog.coordinators.groups.consumer.records import RECORDS
+from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
+from tidelog.coordinators.groups.consumer.views import ConsumerLimits
+from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
+from tidelog.coordinators.groups.modern.group import ModernGroup
+from tidelog.coordinators.groups.modern.member import (
     LEAVING_STATIC,
-    NO_PARTITIONS,
-    ConsumerMember,
+    Partitions,
     Subscription,
 )
-from tidelog.coordinators.groups.consumer.reconciliation import Wish, next_step
-from tidelog.coordinators.groups.consumer.records import (
-    assignment_record,
-    epoch_record,
-    pattern_record,
-    removal,
-    with_assignment,
-    with_subscription,
-)
-from tidelog.coordinators.groups.consumer.requests import Answer, RefusedError
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState, MemberState
-from tidelog.coordinators.groups.consumer.subscriptions import Subscriptions
-from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, NO_TIMESTAMP
-from tidelog.coordinators.groups.member_records import Record
+from tidelog.coordinators.groups.modern.records import Record
+from tidelog.coordinators.groups.modern.requests import Answer, RefusedError
+from tidelog.coordinators.groups.modern.states import MemberState
+from tidelog.coordinators.groups.modern.subscriptions import Subscriptions
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.consumer_records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMetadataKey,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any, Literal
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog.coordinators.groups.consumer.requests import Heartbeat
-    from tidelog.coordinators.groups.consumer.views import ConsumerLimits, Topics
     from tidelog.coordinators.groups.member import Now
+    from tidelog.coordinators.groups.modern.topics import Topics
 
 __all__ = ["ConsumerGroup", "Step"]
 
@@ -62,32 +42,23 @@ class Step(NamedTuple):
     records: list[Record]
 
 
-class ConsumerGroup:
-    """A group of consumers, as its records say.
+class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
+    """A group of consumers.
 
-    Invariant: a member of `targets` is in `members`; every partition that a member has, or still
-    has to revoke, is in `_owners`.
+    Invariant: every partition that a member has, or still has to revoke, is in `_owners`.
     """
 
     type: Literal["consumer"] = "consumer"
     protocol_type = CONSUMER_PROTOCOL_TYPE
-    retention_start_ms = NO_TIMESTAMP  # offsets expire by the time of their commits
+    records = RECORDS
 
     def __init__(self, group_id: str, limits: ConsumerLimits) -> None:
-        self.group_id = group_id
-        self.limits = limits
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_ms = 0
-        self.members: dict[str, ConsumerMember] = {}
-        self.targets: dict[str, Partitions] = {}
+        self.deadlines = ConsumerDeadlines()
+        super().__init__(group_id, limits, self.deadlines)
         self.patterns: dict[str, frozenset[str]] = {}  # topics by regular expression
         self.subscriptions = Subscriptions()  # of `members`
         self._statics: dict[str, str] = {}  # member ids by instance id
         self._owners: dict[tuple[bytes, int], str] = {}
-        self.deadlines = Deadlines()
-        self._is_stale = True  # topics may have changed since the last look
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -96,14 +67,9 @@ class ConsumerGroup:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
             return ConsumerGroupState.ASSIGNING
-        if all(each.is_reconciled(self.assignment_epoch) for each in self.members.values()):
+        if self.is_reconciled:
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether the group has no members."""
-        return not self.members
 
     @property
     def assignor(self) -> str:
@@ -148,10 +114,10 @@ class ConsumerGroup:
             stepped = self._reconciled(draft, request, wish)
             records = draft.records
         if stepped != updated:
-            records.append(assignment_record(self.group_id, stepped))
-        self.deadlines.alive(stepped, self.limits, now)
+            records.append(RECORDS.assignment_record(self.group_id, stepped))
+        self.alive(stepped, now)
         if stepped != updated:
-            self.deadlines.changed(stepped, now)
+            self.moved(stepped, now)
         is_shown = request.is_full or stepped.assigned != member.assigned
         assigned = _without_epochs(stepped) if is_shown else None
         interval_ms = self.limits.heartbeat_interval_ms
@@ -163,7 +129,7 @@ class ConsumerGroup:
 
         Most heartbeats find it so."""
         return (
-            not self._is_stale
+            not self.is_stale
             and self.epoch == self.assignment_epoch
             and member.is_reconciled(self.epoch)
         )
@@ -247,125 +213,59 @@ class ConsumerGroup:
                     f"member {member.member_id}.",
                 )
             return member
-        if member_id not in self.members:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {member_id} is not a member of group {self.group_id}.",
-            )
-        return self.members[member_id]
+        return self.must_have(member_id)
 
     def _leave(self, request: Heartbeat, topics: Topics) -> Step:
         answer = Answer(request.member_id, request.epoch)
         member = self.known(request.member_id, request.instance_id)
         if request.instance_id is not None and request.epoch == LEAVING_STATIC:
             away = member._replace(epoch=LEAVING_STATIC, revoking=NO_PARTITIONS)
-            return Step(answer, [assignment_record(self.group_id, away)])
+            return Step(answer, [RECORDS.assignment_record(self.group_id, away)])
         return Step(answer, self.fence([request.member_id], topics))
 
     def fence(self, member_ids: Iterable[str], topics: Topics) -> list[Record]:
         """Return the records that remove these members; the next heartbeat computes the targets."""
         leaving = sorted(member_ids)
-        records = [record for each in leaving for record in removal(self.group_id, each)]
+        records = RECORDS.removal(self.group_id, leaving)
         rest = self.subscriptions.copy()
         for each in leaving:
             rest.remove(self.members[each].subscription)
         unused = sorted(self.patterns.keys() - rest.patterns)
-        records += [pattern_record(self.group_id, regex, None) for regex in unused]
+        records += [RECORDS.pattern_record(self.group_id, regex, None) for regex in unused]
         metadata_hash = topics.hash_of(rest.names(self.patterns))
-        records.append(epoch_record(self.group_id, self.epoch + 1, metadata_hash))
+        records.append(RECORDS.epoch_record(self.group_id, self.epoch + 1, metadata_hash))
         return records
 
     # ---- time --------------------------------------------------------------------------------
 
-    def topics_changed(self) -> None:
-        """Note that the next heartbeat must look at the topics."""
-        self._is_stale = True
+    def session_ms(self, member: ConsumerMember) -> int:
+        """Return how long a member stays without heartbeats; a classic one has asked for it."""
+        classic = member.subscription.classic
+        return self.limits.session_timeout_ms if classic is None else classic.session_timeout_ms
 
-    def topics_seen(self) -> None:
-        """Note that the group is of the current topics."""
-        self._is_stale = False
-
-    @property
-    def is_stale(self) -> bool:
-        """Return whether topics may have changed since the last look."""
-        return self._is_stale
-
-    def resume(self, now: Now) -> None:
-        """Begin the sessions of all members, after loading."""
-        self._is_stale = True
-        for member in self.members.values():
-            self.deadlines.alive(member, self.limits, now)
-            self.deadlines.changed(member, now)
-
-    def next_deadline_ms(self) -> int | None:
-        """Return when `expire` is due, None if nothing can expire."""
-        return self.deadlines.next_ms(self.members)
-
-    def expire(self, topics: Topics, now: Now) -> list[Record]:
-        """Return the records that remove members whose session or rebalance timeout has passed."""
-        late = self.deadlines.late(self.members, now)
-        return self.fence(late, topics) if late else []
+    def revocation_ms(self, member: ConsumerMember) -> int | None:
+        """Return how long a member may take to revoke partitions, None if it need not; a classic
+        one has its time to join instead."""
+        said = member.subscription
+        is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS and said.classic is None
+        return said.rebalance_timeout_ms if is_revoking else None
 
     # ---- records -----------------------------------------------------------------------------
 
-    def replay(self, record: Record) -> None:
-        """Apply a record of this group that has been appended or loaded."""
-        key, value = record
-        if isinstance(key, ConsumerGroupMetadataKey):
-            if value is not None:  # a tombstone removes the group, which its shard does
-                self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
-        elif isinstance(key, ConsumerGroupTargetAssignmentMetadataKey):
-            self.assignment_epoch = -1 if value is None else value.assignment_epoch
-            self.assignment_ms = 0 if value is None else value.assignment_timestamp
-        elif isinstance(key, ConsumerGroupRegularExpressionKey):
-            self.patterns.pop(key.regular_expression, None)
-            if value is not None:
-                self.patterns[key.regular_expression] = frozenset(value.topics)
-        elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):
-            self.targets.pop(key.member_id, None)
-            if value is not None:
-                self.targets[key.member_id] = {
-                    each.topic_id: frozenset(each.partitions) for each in value.topic_partitions
-                }
-        elif isinstance(key, ConsumerGroupMemberMetadataKey):
-            self._replay_member(key.member_id, value)
-        elif isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
-            self._replay_assignment(key.member_id, value)
-
-    def _replay_member(self, member_id: str, value: Any) -> None:
-        member = self.members.get(member_id, ConsumerMember(member_id))
-        self._remove(member)
+    def _replay_other(self, key: Any, value: Any) -> None:
+        self.patterns.pop(key.regular_expression, None)
         if value is not None:
-            self._insert(with_subscription(member, value))
+            self.patterns[key.regular_expression] = frozenset(value.topics)
 
-    def _replay_assignment(self, member_id: str, value: Any) -> None:
-        member = self.members.get(member_id)
-        if value is not None:
-            member = member or ConsumerMember(member_id)
-            self._remove(member)
-            self._insert(with_assignment(member, value))
-        elif member is not None:  # the tombstone of the member itself follows
-            self._remove(member)
-            self._insert(
-                member._replace(
-                    epoch=LEAVING,
-                    previous_epoch=LEAVING,
-                    assigned=NO_PARTITIONS,
-                    revoking=NO_PARTITIONS,
-                )
-            )
-
-    def _insert(self, member: ConsumerMember) -> None:
-        self.members[member.member_id] = member
+    def _added(self, member: ConsumerMember) -> None:
         self.subscriptions.add(member.subscription)
         if member.subscription.instance_id is not None:
             self._statics[member.subscription.instance_id] = member.member_id
         for partition in _partitions_of(member):
             self._owners[partition] = member.member_id
 
-    def _remove(self, member: ConsumerMember) -> None:
-        if self.members.pop(member.member_id, None) is not None:
-            self.subscriptions.remove(member.subscription)
+    def _removed(self, member: ConsumerMember) -> None:
+        self.subscriptions.remove(member.subscription)
         instance_id = member.subscription.instance_id
         if instance_id is not None and self._statics.get(instance_id) == member.member_id:
             del self._statics[instance_id]
@@ -375,14 +275,13 @@ class ConsumerGroup:
                 del self._owners[partition]
 
     def tombstones(self) -> list[Record]:
-        """Return the records that remove the group and its members."""
-        records = [
-            record for each in sorted(self.members) for record in removal(self.group_id, each)
+        """Return the records that remove the group and its members, in Kafka's order."""
+        return [
+            *RECORDS.removal(self.group_id, self.members),
+            *(RECORDS.pattern_record(self.group_id, each, None) for each in sorted(self.patterns)),
+            Record(RECORDS.target_epoch_key(group_id=self.group_id)),
+            Record(RECORDS.group_key(group_id=self.group_id)),
         ]
-        records += [pattern_record(self.group_id, regex, None) for regex in sorted(self.patterns)]
-        records.append(Record(ConsumerGroupTargetAssignmentMetadataKey(group_id=self.group_id)))
-        records.append(Record(ConsumerGroupMetadataKey(group_id=self.group_id)))
-        return records
 
 
 def _merged(known: Subscription, request: Heartbeat) -> Subscription:

@@ -8,53 +8,23 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.states import MemberState
+from tidelog.coordinators.groups.modern.member import Subscription
+from tidelog.coordinators.groups.modern.states import MemberState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
-    from tidelog_protocol.messages.consumer_records import ConsumerGroupMemberMetadataValue
+    from tidelog.coordinators.groups.modern.member import Partitions
 
-    ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
     Epochs = Mapping[bytes, Mapping[int, int]]
     """By topic id and partition: the epoch of the member when it got the partition."""
 
 __all__ = [
-    "FIRST_EPOCH",
-    "LEAVING",
-    "LEAVING_STATIC",
     "NO_PARTITIONS",
     "ConsumerMember",
-    "Subscription",
 ]
 
-FIRST_EPOCH = 1  # of a group without members, and of its empty target assignment, as in Kafka
-LEAVING = -1  # the epoch of a heartbeat that leaves the group
-LEAVING_STATIC = -2  # the epoch of a static member that is away and will come back
-
 NO_PARTITIONS: Epochs = MappingProxyType({})
-
-
-class Subscription(NamedTuple):
-    """What a member says about itself."""
-
-    instance_id: str | None = None
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
-    topic_names: frozenset[str] = frozenset()
-    topic_regex: str | None = None
-    rebalance_timeout_ms: int = -1
-    server_assignor: str | None = None
-    classic: ClassicMetadata | None = None
-    """Present if the member uses the classic protocol."""
-
-    def subscribes_as(self, other: Subscription) -> bool:
-        """Return whether both subscribe to the same, by name and by regular expression."""
-        return self.topic_names == other.topic_names and (self.topic_regex or "") == (
-            other.topic_regex or ""
-        )
 
 
 class ConsumerMember(NamedTuple):

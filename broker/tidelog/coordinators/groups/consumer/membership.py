@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.migration import upgraded
-from tidelog.coordinators.groups.consumer.requests import RefusedError, check
+from tidelog.coordinators.groups.consumer.requests import check
 from tidelog.coordinators.groups.consumer.settings import assignor_names
 from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import uuid_to_str
 
 if TYPE_CHECKING:
-    from tidelog.coordinators.groups.consumer.requests import Answer, Heartbeat
+    from tidelog.coordinators.groups.consumer.requests import Heartbeat
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.modern.requests import Answer
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.seams import Rng
 

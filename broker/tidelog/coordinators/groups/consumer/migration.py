@@ -17,17 +17,12 @@ from tidelog.coordinators.groups.consumer.embedded import (
     subscription_of,
 )
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.consumer.member import ConsumerMember, Subscription
-from tidelog.coordinators.groups.consumer.records import (
-    assignment_record,
-    epoch_record,
-    subscription_record,
-    target_epoch_record,
-    target_record,
-)
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.consumer.member import ConsumerMember
+from tidelog.coordinators.groups.consumer.records import RECORDS
 from tidelog.coordinators.groups.group import Group
 from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, Member
+from tidelog.coordinators.groups.modern.member import Subscription
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.records import group_record, tombstones
 from tidelog.coordinators.groups.states import GroupState
 from tidelog_protocol.errors import ErrorCode, ProtocolError
@@ -35,10 +30,11 @@ from tidelog_protocol.errors import ErrorCode, ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
-    from tidelog.coordinators.groups.consumer.views import ConsumerLimits, Topics
+    from tidelog.coordinators.groups.consumer.views import ConsumerLimits
     from tidelog.coordinators.groups.member import JoinRequest, Now
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.member import Partitions
+    from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.modern.topics import Topics
     from tidelog.coordinators.groups.states import GroupLimits
     from tidelog.replication.internal_topics import KeyValue
 
@@ -99,13 +95,15 @@ def upgraded(
         )
     names = {name for each in members for name in each.subscription.topic_names}
     epoch = classic.generation
-    records = [subscription_record(group_id, each) for each in members]
-    records.append(epoch_record(group_id, epoch, topics.hash_of(names)))
+    records = [RECORDS.subscription_record(group_id, each) for each in members]
+    records.append(RECORDS.epoch_record(group_id, epoch, topics.hash_of(names)))
     for each in members:
         target = {topic: frozenset(has) for topic, has in each.assigned.items()}
-        records.append(target_record(group_id, each.member_id, target))
-    records.append(target_epoch_record(group_id, epoch, 0))  # the next heartbeat may assign at once
-    records += [assignment_record(group_id, each) for each in members]
+        records.append(RECORDS.target_record(group_id, each.member_id, target))
+    records.append(
+        RECORDS.target_epoch_record(group_id, epoch, 0)
+    )  # the next heartbeat may assign at once
+    records += [RECORDS.assignment_record(group_id, each) for each in members]
     group = ConsumerGroup(group_id, limits)
     for record in records:
         group.replay(record)
@@ -183,10 +181,7 @@ def is_left_to_classic(group: ConsumerGroup, leaving: Collection[str]) -> bool:
 
 def is_current(group: ConsumerGroup) -> bool:
     """Return whether every member has its part of the group's latest assignment."""
-    epoch = group.assignment_epoch
-    return group.epoch == epoch and all(
-        each.is_reconciled(epoch) for each in group.members.values()
-    )
+    return group.epoch == group.assignment_epoch and group.is_reconciled
 
 
 def member_of(request: JoinRequest) -> Member:

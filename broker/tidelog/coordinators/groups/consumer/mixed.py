@@ -27,13 +27,13 @@ from tidelog.coordinators.groups.consumer.migration import (
     member_of,
     rest_of,
 )
-from tidelog.coordinators.groups.consumer.requests import RefusedError
 from tidelog.coordinators.groups.member import (
     CONSUMER_PROTOCOL_TYPE,
     JoinResult,
     LeaveResult,
     SyncResult,
 )
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.consumer_records import ConsumerGroupMemberMetadataKey
 from tidelog_protocol.primitives import uuid_to_str
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-    from tidelog.coordinators.groups.consumer.views import Topics
     from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.member import (
@@ -55,7 +54,8 @@ if TYPE_CHECKING:
         Now,
         SyncRequest,
     )
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.modern.topics import Topics
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.replication.internal_topics import KeyValue
 
@@ -151,7 +151,7 @@ class MixedGroups:
             coordinator.watch(shard, group)
             return SyncResult(refusal.code)
         group.deadlines.synced(member.member_id)
-        group.deadlines.alive(member, group.limits, now)
+        group.alive(member, now)
         assigned = {topic: frozenset(numbers) for topic, numbers in member.assigned.items()}
         assignment = assignment_bytes(assigned, coordinator.topics, metadata)
         error = await coordinator.settled(shard)

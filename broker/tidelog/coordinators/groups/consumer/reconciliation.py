@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS
-from tidelog.coordinators.groups.consumer.states import MemberState
+from tidelog.coordinators.groups.modern.states import MemberState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
     from tidelog.coordinators.groups.consumer.member import ConsumerMember, Epochs
+    from tidelog.coordinators.groups.modern.member import Partitions
 
 __all__ = ["Target", "Wish", "next_step"]
 

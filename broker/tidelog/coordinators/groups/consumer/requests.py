@@ -1,4 +1,4 @@
-"""A heartbeat of a consumer group's member: its fields, the checks of them, and its answer. Pure.
+"""A heartbeat of a consumer group's member: its fields and the checks of them. Pure.
 
 The errors and their messages are those of Kafka 4.3.
 """
@@ -8,25 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.coordinators.groups.consumer.assignors import ASSIGNORS
-from tidelog.coordinators.groups.consumer.member import LEAVING, LEAVING_STATIC
+from tidelog.coordinators.groups.modern.member import LEAVING, LEAVING_STATIC
+from tidelog.coordinators.groups.modern.requests import RefusedError, invalid
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
-    from tidelog.coordinators.groups.consumer.member import ClassicMetadata
+    from tidelog.coordinators.groups.modern.member import ClassicMetadata, Partitions
 
-__all__ = ["Answer", "Heartbeat", "RefusedError", "check"]
-
-
-class RefusedError(Exception):
-    """A request that the group refuses; it changes nothing."""
-
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(message or code.name)
-        self.code = code
-        self.message = message
+__all__ = ["Heartbeat", "check"]
 
 
 class Heartbeat(NamedTuple):
@@ -55,15 +46,6 @@ class Heartbeat(NamedTuple):
         )
 
 
-class Answer(NamedTuple):
-    """What a member gets; `assigned` is None if it has not changed."""
-
-    member_id: str
-    epoch: int
-    assigned: Partitions | None = None
-    heartbeat_interval_ms: int = 0  # not for a member that leaves
-
-
 def check(
     group_id: str,
     request: Heartbeat,
@@ -76,19 +58,19 @@ def check(
     From v1 on (KIP-1082), `needs_member_id`: the consumer makes its own member id.
     """
     if not request.member_id and (needs_member_id or request.epoch > 0 or request.epoch == LEAVING):
-        raise _invalid("MemberId can't be empty.")
+        raise invalid("MemberId can't be empty.")
     if not group_id:
-        raise _invalid("GroupId can't be empty.")
+        raise invalid("GroupId can't be empty.")
     if request.instance_id == "":
-        raise _invalid("InstanceId can't be empty.")
+        raise invalid("InstanceId can't be empty.")
     if request.rack_id == "":
-        raise _invalid("RackId can't be empty.")
+        raise invalid("RackId can't be empty.")
     if request.epoch == 0:
         _check_join(request)
     elif request.epoch == LEAVING_STATIC and request.instance_id is None:
-        raise _invalid("InstanceId can't be null.")
+        raise invalid("InstanceId can't be null.")
     elif request.epoch < LEAVING_STATIC:
-        raise _invalid("MemberEpoch is invalid.")
+        raise invalid("MemberEpoch is invalid.")
     name = request.server_assignor
     if name is not None and name not in assignors:
         raise RefusedError(
@@ -99,15 +81,11 @@ def check(
 
 def _check_join(request: Heartbeat) -> None:
     if request.rebalance_timeout_ms == -1:
-        raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        raise invalid("RebalanceTimeoutMs must be provided in first request.")
     if request.owned is None or request.owned:
-        raise _invalid("TopicPartitions must be empty when (re-)joining.")
+        raise invalid("TopicPartitions must be empty when (re-)joining.")
     if request.topic_names is None and request.topic_regex is None:
-        raise _invalid(
+        raise invalid(
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
             "(re-)joining."
         )
-
-
-def _invalid(message: str) -> RefusedError:
-    return RefusedError(ErrorCode.INVALID_REQUEST, message)

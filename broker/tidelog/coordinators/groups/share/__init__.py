@@ -5,7 +5,7 @@ states.py      states of a group
 member.py      one member: what it says about itself, its epoch, what it has; pure
 assignor.py    `simple`, the assignor; pure
 partitions.py  the share partitions of which there is state; pure
-group.py       one group: replays records, answers heartbeats with records; pure
+group.py       one group: answers heartbeats with records; pure
 draft.py       the records of one heartbeat: subscription, target assignment, partitions; pure
 requests.py    a heartbeat: its fields and the checks of them; pure
 views.py       what these see: settings, the group
@@ -17,7 +17,6 @@ offsets.py     describe, alter and delete the offsets of share partitions
 end_offsets.py  the ends of partitions, for the lag
 driven.py      calls of other brokers in tasks, for driven work
 
-As in consumer groups, a heartbeat changes nothing by itself: it returns records, which
-`ShareGroup.replay` applies once they are appended. The share coordinator (`coordinators/share`) has
+The share coordinator (`coordinators/share`) has
 the state of the share partitions.
 """

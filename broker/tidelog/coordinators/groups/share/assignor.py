@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions, Subscriber
+    from tidelog.coordinators.groups.modern.member import Partitions, Subscriber
 
     Assignable = Mapping[bytes, frozenset[int]]
     """The partitions of each topic whose state is initialized."""

@@ -7,24 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinators.groups.consumer.assignors import Subscriber
+from tidelog.coordinators.groups.modern.draft import is_too_early, target_records
+from tidelog.coordinators.groups.modern.member import Subscriber
 from tidelog.coordinators.groups.share.assignor import simple_assignor
 from tidelog.coordinators.groups.share.member import NOTHING
 from tidelog.coordinators.groups.share.partitions import TopicPartitions
-from tidelog.coordinators.groups.share.records import (
-    assignment_record,
-    epoch_record,
-    partitions_record,
-    subscription_record,
-    target_epoch_record,
-    target_record,
-)
+from tidelog.coordinators.groups.share.records import RECORDS, partitions_record
 
 if TYPE_CHECKING:
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
-    from tidelog.coordinators.groups.consumer.views import Topics
     from tidelog.coordinators.groups.member import Now
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.member import Partitions
+    from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.modern.topics import Topics
     from tidelog.coordinators.groups.share.member import ShareMember
     from tidelog.coordinators.groups.share.requests import ShareHeartbeat
     from tidelog.coordinators.groups.share.views import ShareGroupView
@@ -67,7 +61,7 @@ class Draft:
             known.subscription.topic_names != member.subscription.topic_names
         )
         if known is None or member.subscription != known.subscription:
-            self.records.append(subscription_record(group.group_id, member))
+            self.records.append(RECORDS.subscription_record(group.group_id, member))
         if group.assignment_epoch >= group.epoch and group.members:
             is_changed |= group.is_unassigned(topics)
         if not (is_changed or group.is_stale):
@@ -80,19 +74,14 @@ class Draft:
         metadata_hash = topics.hash_of(self._names)
         if is_changed or metadata_hash != group.metadata_hash:
             self.epoch += 1
-            self.records.append(epoch_record(group.group_id, self.epoch, metadata_hash))
+            self.records.append(RECORDS.epoch_record(group.group_id, self.epoch, metadata_hash))
         else:  # after a change this waits for the next heartbeat: the write may fail
-            group.topics_seen()
+            group.is_stale = False
 
     def assign(self, topics: Topics, now: Now) -> None:
-        """Add the target assignment of the group's epoch if it is not computed yet, at most once in
-        `group.share.assignment.interval.ms` (KIP-1263)."""
+        """Add the target assignment of the group's epoch if it is due and not computed yet."""
         group = self._group
-        elapsed_ms = now.wall_ms - group.assignment_ms  # below 0 if the clock was set back
-        if (
-            self.epoch <= group.assignment_epoch
-            or 0 <= elapsed_ms < group.limits.assignment_interval_ms
-        ):
+        if self.epoch <= group.assignment_epoch or is_too_early(group, now):
             return
         members = {**group.members, self.member.member_id: self.member}
         subscribers = {
@@ -106,10 +95,8 @@ class Draft:
             if topic_id in counts
         }
         targets = simple_assignor(subscribers, assignable)
-        for member_id in sorted(targets):
-            if targets[member_id] != group.targets.get(member_id):
-                self.records.append(target_record(group.group_id, member_id, targets[member_id]))
-        self.records.append(target_epoch_record(group.group_id, self.epoch, now.wall_ms))
+        self.records += target_records(RECORDS, group.group_id, group.targets, targets)
+        self.records.append(RECORDS.target_epoch_record(group.group_id, self.epoch, now.wall_ms))
         self._target_epoch, self._target = self.epoch, targets[self.member.member_id]
 
     def reconcile(self, topics: Topics) -> None:
@@ -124,7 +111,7 @@ class Draft:
         }
         self.member = before.moved(self._target_epoch, partitions)
         if self.member != before:
-            self.records.append(assignment_record(self._group.group_id, self.member))
+            self.records.append(RECORDS.assignment_record(self._group.group_id, self.member))
 
     def initialize(self, topics: Topics, now: Now) -> dict[bytes, TopicPartitions]:
         """Return the partitions that members subscribe to and whose state is to be initialized;

@@ -1,51 +1,30 @@
-"""One share group (KIP-932): it answers heartbeats and says which records to write.
-
-`heartbeat` and `expire` change nothing: they return records, and `replay` applies each once it is
-appended, as it does while loading. Only what no record holds changes at once: deadlines, and that
-metadata must be looked at. Pure: the time and the topics are given.
-"""
+"""One share group (KIP-932): it answers heartbeats and says which records to write. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.member import FIRST_EPOCH, LEAVING
-from tidelog.coordinators.groups.consumer.requests import Answer, RefusedError
-from tidelog.coordinators.groups.consumer.subscriptions import Subscriptions
-from tidelog.coordinators.groups.member import NO_TIMESTAMP
+from tidelog.coordinators.groups.modern.group import ModernGroup
+from tidelog.coordinators.groups.modern.member import LEAVING, Partitions
+from tidelog.coordinators.groups.modern.records import Record
+from tidelog.coordinators.groups.modern.requests import Answer, RefusedError
+from tidelog.coordinators.groups.modern.subscriptions import Subscriptions
 from tidelog.coordinators.groups.share.draft import Draft
-from tidelog.coordinators.groups.share.member import NOTHING, ShareMember
+from tidelog.coordinators.groups.share.member import ShareMember
 from tidelog.coordinators.groups.share.partitions import SharePartitions, TopicPartitions
-from tidelog.coordinators.groups.share.records import (
-    epoch_record,
-    partitions_of,
-    partitions_record,
-    removal,
-    tombstones,
-    with_assignment,
-    with_subscription,
-)
+from tidelog.coordinators.groups.share.records import RECORDS, partitions_of, partitions_record
 from tidelog.coordinators.groups.share.states import ShareGroupState
+from tidelog.coordinators.groups.share.views import ShareLimits
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.share_group_records import (
-    ShareGroupCurrentMemberAssignmentKey,
-    ShareGroupMemberMetadataKey,
-    ShareGroupMetadataKey,
-    ShareGroupStatePartitionMetadataKey,
-    ShareGroupTargetAssignmentMemberKey,
-    ShareGroupTargetAssignmentMetadataKey,
-)
+from tidelog_protocol.messages.share_group_records import ShareGroupStatePartitionMetadataKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Literal
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
-    from tidelog.coordinators.groups.consumer.views import Topics
     from tidelog.coordinators.groups.member import Now
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.topics import Topics
     from tidelog.coordinators.groups.share.requests import ShareHeartbeat
-    from tidelog.coordinators.groups.share.views import ShareLimits
 
 __all__ = ["ShareGroup", "ShareStep"]
 
@@ -60,38 +39,24 @@ class ShareStep(NamedTuple):
     state_epoch: int = 0
 
 
-class ShareGroup:
-    """A group of share consumers, as its records say. A member of `targets` is in `members`."""
+class ShareGroup(ModernGroup[ShareMember, Partitions, ShareLimits]):
+    """A group of share consumers."""
 
     type: Literal["share"] = "share"
     protocol_type = "share"
-    retention_start_ms = NO_TIMESTAMP
+    records = RECORDS
 
     def __init__(self, group_id: str, limits: ShareLimits) -> None:
-        self.group_id = group_id
-        self.limits = limits
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_ms = 0  # wall time of the target assignment
-        self.members: dict[str, ShareMember] = {}
-        self.targets: dict[str, Partitions] = {}
+        super().__init__(group_id, limits)
         self.partitions = SharePartitions()
         self.subscriptions = Subscriptions()  # of `members`
-        self._sessions: dict[str, int] = {}  # ticks_ms at which they end
         self._begun: dict[bytes, int] = {}  # by topic: ticks_ms when its state was last begun
-        self._is_stale = True  # topics may have changed since the last look
         self._is_unassigned: bool | None = None  # None: to be looked at
 
     @property
     def state(self) -> ShareGroupState:
         """The state, which follows from the members."""
         return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether the group has no members."""
-        return not self.members
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether members may read a topic."""
@@ -104,7 +69,7 @@ class ShareGroup:
         nothing."""
         known = self.members.get(request.member_id)
         if request.epoch == LEAVING:
-            self._must_be_member(request.member_id)
+            self.must_have(request.member_id)
             answer = Answer(request.member_id, request.epoch)
             return ShareStep(answer, self.fence([request.member_id], topics), {})
         if known is None and len(self.members) >= self.limits.size_max:
@@ -114,13 +79,13 @@ class ShareGroup:
                 f"{self.limits.size_max} members.",
             )
         if request.epoch != 0:
-            _check_epoch(self._must_be_member(request.member_id), request.epoch)
+            _check_epoch(self.must_have(request.member_id), request.epoch)
         member = known or ShareMember(request.member_id)
         draft = Draft(self, member, request)
         draft.subscribe(topics)
         draft.assign(topics, now)
         draft.reconcile(topics)
-        self._sessions[request.member_id] = now.ticks_ms + self.limits.session_timeout_ms
+        self.alive(draft.member, now)
         initialize = draft.initialize(topics, now)
         after = draft.member
         is_full = request.epoch == 0 or request.topic_names is not None
@@ -129,24 +94,15 @@ class ShareGroup:
         answer = Answer(after.member_id, after.epoch, assigned, self.limits.heartbeat_interval_ms)
         return ShareStep(answer, draft.records, initialize, draft.epoch)
 
-    def _must_be_member(self, member_id: str) -> ShareMember:
-        member = self.members.get(member_id)
-        if member is None:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {member_id} is not a member of group {self.group_id}.",
-            )
-        return member
-
     def fence(self, member_ids: Iterable[str], topics: Topics) -> list[Record]:
         """Return the records that remove these members; the next heartbeat computes the targets."""
         leaving = sorted(member_ids)
-        records = [record for each in leaving for record in removal(self.group_id, each)]
+        records = RECORDS.removal(self.group_id, leaving)
         rest = self.subscriptions.copy()
         for each in leaving:
             rest.remove(self.members[each].subscription)
         metadata_hash = topics.hash_of(rest.names({}))
-        records.append(epoch_record(self.group_id, self.epoch + 1, metadata_hash))
+        records.append(RECORDS.epoch_record(self.group_id, self.epoch + 1, metadata_hash))
         return records
 
     # ---- state of share partitions -----------------------------------------------------------
@@ -186,89 +142,36 @@ class ShareGroup:
         after = self.partitions.forgotten(topic_id for _, topic_id in topics)
         return [] if after == self.partitions else [partitions_record(self.group_id, after)]
 
-    # ---- time --------------------------------------------------------------------------------
-
     def topics_changed(self) -> None:
         """Note that the next heartbeat must look at the topics."""
-        self._is_stale = True
+        super().topics_changed()
         self._is_unassigned = None
-
-    def topics_seen(self) -> None:
-        """Note that the group is of the current topics."""
-        self._is_stale = False
-
-    @property
-    def is_stale(self) -> bool:
-        """Return whether topics may have changed since the last look."""
-        return self._is_stale
-
-    def resume(self, now: Now) -> None:
-        """Begin the sessions of all members, after loading."""
-        self._is_stale = True
-        session_ends_ms = now.ticks_ms + self.limits.session_timeout_ms
-        self._sessions = dict.fromkeys(self.members, session_ends_ms)
-
-    def next_deadline_ms(self) -> int | None:
-        """Return when `expire` is due, None if nothing can expire."""
-        return min(self._sessions.values(), default=None)
-
-    def expire(self, topics: Topics, now: Now) -> list[Record]:
-        """Return the records that remove members whose session has ended."""
-        late = {name for name, at_ms in self._sessions.items() if at_ms <= now.ticks_ms}
-        for name in late:
-            del self._sessions[name]
-        late &= self.members.keys()
-        return self.fence(late, topics) if late else []
 
     # ---- records -----------------------------------------------------------------------------
 
     def replay(self, record: Record) -> None:
         """Apply a record of this group that has been appended or loaded."""
-        key, value = record
-        if not isinstance(key, ShareGroupCurrentMemberAssignmentKey):
+        if type(record.key) is not RECORDS.current_key:
             self._is_unassigned = None  # of targets, subscriptions and partitions alone
-        if isinstance(key, ShareGroupMetadataKey):
-            if value is not None:  # a tombstone removes the group, which its shard does
-                self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
-        elif isinstance(key, ShareGroupTargetAssignmentMetadataKey):
-            self.assignment_epoch = -1 if value is None else value.assignment_epoch
-            self.assignment_ms = 0 if value is None else value.assignment_timestamp
-        elif isinstance(key, ShareGroupTargetAssignmentMemberKey):
-            self.targets.pop(key.member_id, None)
-            if value is not None:
-                self.targets[key.member_id] = {
-                    each.topic_id: frozenset(each.partitions) for each in value.topic_partitions
-                }
-        elif isinstance(key, ShareGroupStatePartitionMetadataKey):
-            self.partitions = SharePartitions() if value is None else partitions_of(value)
-        elif isinstance(key, ShareGroupMemberMetadataKey):
-            self._replay_member(key.member_id, value)
-        elif isinstance(key, ShareGroupCurrentMemberAssignmentKey):
-            self._replay_assignment(key.member_id, value)
+        super().replay(record)
 
-    def _replay_member(self, member_id: str, value: Any) -> None:
-        member = self.members.pop(member_id, None)
-        if member is not None:
-            self.subscriptions.remove(member.subscription)
-        if value is None:
-            self._sessions.pop(member_id, None)
-            return
-        member = with_subscription(member or ShareMember(member_id), value)
-        self.members[member_id] = member
+    def _replay_other(self, _key: Any, value: Any) -> None:
+        self.partitions = SharePartitions() if value is None else partitions_of(value)
+
+    def _added(self, member: ShareMember) -> None:
         self.subscriptions.add(member.subscription)
 
-    def _replay_assignment(self, member_id: str, value: Any) -> None:
-        member = self.members.get(member_id)
-        if value is not None:
-            self.members[member_id] = with_assignment(member or ShareMember(member_id), value)
-        elif member is not None:  # the tombstone of the member itself follows
-            self.members[member_id] = member._replace(
-                epoch=LEAVING, previous_epoch=LEAVING, assigned=NOTHING
-            )
+    def _removed(self, member: ShareMember) -> None:
+        self.subscriptions.remove(member.subscription)
 
     def tombstones(self) -> list[Record]:
-        """Return the records that remove the group and its members."""
-        return tombstones(self.group_id, self.members)
+        """Return the records that remove the group and its members, in Kafka's order."""
+        return [
+            *RECORDS.removal(self.group_id, self.members),
+            Record(RECORDS.target_epoch_key(group_id=self.group_id)),
+            Record(ShareGroupStatePartitionMetadataKey(group_id=self.group_id)),
+            Record(RECORDS.group_key(group_id=self.group_id)),
+        ]
 
 
 def _check_epoch(member: ShareMember, received: int) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.member import Subscription
-from tidelog.coordinators.groups.consumer.states import MemberState
+from tidelog.coordinators.groups.modern.member import Subscription
+from tidelog.coordinators.groups.modern.states import MemberState
 
 if TYPE_CHECKING:
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
+    from tidelog.coordinators.groups.modern.member import Partitions
 
 __all__ = ["NOTHING", "ShareMember"]
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import drive
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.share.group import ShareGroup
 from tidelog.coordinators.groups.share.requests import check
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.coordinators.groups.consumer.requests import Answer
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.groups.member import Now
+    from tidelog.coordinators.groups.modern.requests import Answer
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.coordinators.groups.share.group import ShareStep
     from tidelog.coordinators.groups.share.requests import ShareHeartbeat

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.share.group import ShareGroup
 from tidelog.coordinators.groups.share.membership import share_group
 from tidelog.coordinators.groups.share.partitions import TopicPartitions

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.coordinators.groups.consumer.member import LEAVING
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.member import LEAVING
+from tidelog.coordinators.groups.modern.requests import RefusedError, invalid
 from tidelog_protocol.errors import ErrorCode
 
 __all__ = ["ShareHeartbeat", "check"]
@@ -32,14 +32,10 @@ def check(group_id: str, request: ShareHeartbeat) -> None:
     if not 0 < len(request.member_id) <= _MEMBER_ID_MAX:
         raise RefusedError(ErrorCode.INVALID_REQUEST)  # without a message, as in Kafka
     if not group_id:
-        raise _invalid("GroupId can't be empty.")
+        raise invalid("GroupId can't be empty.")
     if request.rack_id is not None and not request.rack_id.strip():
-        raise _invalid("RackId can't be empty.")
+        raise invalid("RackId can't be empty.")
     if request.epoch == 0 and not request.topic_names:
-        raise _invalid("SubscribedTopicNames must be set in first request.")
+        raise invalid("SubscribedTopicNames must be set in first request.")
     if request.epoch < LEAVING:
-        raise _invalid("MemberEpoch is invalid.")
-
-
-def _invalid(message: str) -> RefusedError:
-    return RefusedError(ErrorCode.INVALID_REQUEST, message)
+        raise invalid("MemberEpoch is invalid.")

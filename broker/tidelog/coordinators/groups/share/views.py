@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tidelog.coordinators.groups.modern.member import Partitions
+from tidelog.coordinators.groups.modern.views import GroupView
+from tidelog.coordinators.groups.share.member import ShareMember
 
-    from tidelog.coordinators.groups.consumer.assignors import Partitions
-    from tidelog.coordinators.groups.consumer.subscriptions import Subscriptions
-    from tidelog.coordinators.groups.consumer.views import Topics
+if TYPE_CHECKING:
     from tidelog.coordinators.groups.member import Now
-    from tidelog.coordinators.groups.share.member import ShareMember
+    from tidelog.coordinators.groups.modern.subscriptions import Subscriptions
+    from tidelog.coordinators.groups.modern.topics import Topics
     from tidelog.coordinators.groups.share.partitions import SharePartitions
 
 __all__ = ["ShareGroupView", "ShareLimits"]
@@ -27,32 +27,15 @@ class ShareLimits(NamedTuple):
     initialize_retry_ms: int = 30_000
 
 
-class ShareGroupView(Protocol):
+class ShareGroupView(GroupView[ShareMember, Partitions], Protocol):
     """A group as a draft of a heartbeat reads it."""
 
-    group_id: str
-    limits: ShareLimits
-    epoch: int
-    metadata_hash: int
-    assignment_epoch: int
-    assignment_ms: int  # wall time of the target assignment
     partitions: SharePartitions
     subscriptions: Subscriptions
 
     @property
-    def members(self) -> Mapping[str, ShareMember]:
-        """The members by id."""
-
-    @property
-    def targets(self) -> Mapping[str, Partitions]:
-        """The target assignment by member id."""
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether topics may have changed since the last look."""
-
-    def topics_seen(self) -> None:
-        """Note that the group is of the current topics."""
+    def limits(self) -> ShareLimits:
+        """The settings that count for it."""
 
     def is_unassigned(self, topics: Topics) -> bool:
         """Return whether initialized partitions are not in the target assignment yet."""

@@ -9,9 +9,8 @@ assignor.py    `sticky`, the assignor; pure
 java_order.py  the order of Java's hash maps and heaps, by which Kafka decides; pure
 holders.py     the processes that have each task; pure
 reconciliation.py  the next step of a member towards its target assignment; pure
-group.py       one group: replays records, answers heartbeats with records; pure
+group.py       one group: answers heartbeats with records; pure
 draft.py       the records of one heartbeat: member, topology, target assignment; pure
-deadlines.py   when members must be heard of again; pure
 endpoints.py   which member answers interactive queries for which partitions; pure
 requests.py    a heartbeat: its fields, the checks of them, its answer; pure
 views.py       what these see: settings, the group
@@ -21,7 +20,4 @@ limits.py      the settings that count for one group
 records.py     records of a group from and to its members and topology
 topic_creation.py  creates missing internal topics, keeps why that failed
 membership.py  handles heartbeats: the group decides, the coordinator appends the records
-
-As in consumer groups, a heartbeat writes nothing by itself: it returns records, which
-`StreamsGroup.replay` applies once they are appended.
 """

@@ -7,18 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.draft import is_too_early, target_records
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.streams.assignor import Assignee, TaskCount, sticky_assignor
 from tidelog.coordinators.groups.streams.internal_topics import configure_topics, required_topics
 from tidelog.coordinators.groups.streams.reconciliation import Target, next_step
-from tidelog.coordinators.groups.streams.records import (
-    assignment_record,
-    epoch_record,
-    member_record,
-    target_epoch_record,
-    target_record,
-    topology_record,
-)
+from tidelog.coordinators.groups.streams.records import RECORDS, topology_record
 from tidelog.coordinators.groups.streams.tasks import NO_TASKS
 from tidelog.coordinators.groups.streams.topology import GroupStatus, Status
 from tidelog.coordinators.groups.streams.views import STANDBY_REPLICAS
@@ -28,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from tidelog.coordinators.groups.consumer.views import Topics
     from tidelog.coordinators.groups.member import Now
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.modern.topics import Topics
     from tidelog.coordinators.groups.streams.member import Description, StreamsMember
     from tidelog.coordinators.groups.streams.requests import StreamsHeartbeat
     from tidelog.coordinators.groups.streams.tasks import TaskSets
@@ -59,7 +53,7 @@ class Draft:
         is_new = before.member_id not in group.members
         self._is_changed = is_new or self.member.description != before.description
         if self._is_changed:
-            self.records.append(member_record(group.group_id, self.member))
+            self.records.append(RECORDS.member_record(group.group_id, self.member))
 
     def configure(self, topics: Topics) -> ConfiguredTopology:
         """Add the topology if it is the group's first, and look at its topics."""
@@ -125,7 +119,7 @@ class Draft:
             or configs != group.configs
         ):
             self.epoch += 1
-            record = epoch_record(
+            record = RECORDS.validated_epoch_record(
                 group.group_id, self.epoch, configured.metadata_hash, validated, configs
             )
             self.records.append(record)
@@ -137,7 +131,7 @@ class Draft:
         self.member = next_step(before, target, self._request.owned, group.holders)
         self.is_moved = self.member != before
         if self.is_moved:
-            self.records.append(assignment_record(group.group_id, self.member))
+            self.records.append(RECORDS.assignment_record(group.group_id, self.member))
 
     def _target(self, configured: ConfiguredTopology, now: Now) -> Target:
         """Return the member's target."""
@@ -148,7 +142,7 @@ class Draft:
         known = group.targets.get(member.member_id, NO_TASKS)
         if group.assignment_epoch >= self.epoch:
             return Target(group.assignment_epoch, known)
-        if _is_too_early(group, now):
+        if is_too_early(group, now):
             self._delayed("assignment interval")
             return Target(group.assignment_epoch, known)
         members = {**group.members, member.member_id: member}
@@ -166,31 +160,21 @@ def first_assignment(group: StreamsGroupView, now: Now) -> list[Record]:
     """Return the records of a new group's first target assignment, once it has waited."""
     configured = group.configured
     is_due = group.members and group.epoch > group.assignment_epoch
-    if configured is None or not is_due or _is_too_early(group, now):
+    if configured is None or not is_due or is_too_early(group, now):
         return []
     standby = int(group.configs.get(STANDBY_REPLICAS, 0))
     targets = _targets(group.members, group.targets, configured, standby)
     return _target_records(group, targets, group.epoch, now)
 
 
-def _is_too_early(group: StreamsGroupView, now: Now) -> bool:
-    """Return whether the last target assignment is younger than
-    `group.streams.assignment.interval.ms` (KIP-1263)."""
-    elapsed_ms = now.wall_ms - group.assignment_ms  # below 0 if the clock was set back
-    return 0 <= elapsed_ms < group.limits.assignment_interval_ms
-
-
 def _target_records(
     group: StreamsGroupView, targets: Mapping[str, TaskSets], epoch: int, now: Now
 ) -> list[Record]:
-    """Return the records of a target assignment: of the members whose tasks change, and its
-    epoch."""
-    records = [
-        target_record(group.group_id, member_id, targets[member_id])
-        for member_id in sorted(targets)
-        if targets[member_id] != group.targets.get(member_id)
+    """Return the records of a target assignment."""
+    return [
+        *target_records(RECORDS, group.group_id, group.targets, targets),
+        RECORDS.target_epoch_record(group.group_id, epoch, now.wall_ms),
     ]
-    return [*records, target_epoch_record(group.group_id, epoch, now.wall_ms)]
 
 
 def _targets(

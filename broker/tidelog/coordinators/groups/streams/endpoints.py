@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from tidelog.coordinators.groups.consumer.views import Topics
+    from tidelog.coordinators.groups.modern.topics import Topics
     from tidelog.coordinators.groups.streams.member import Endpoint, StreamsMember
     from tidelog.coordinators.groups.streams.topology import ConfiguredTopology
 

@@ -1,42 +1,29 @@
-"""One streams group (KIP-1071): it answers heartbeats and says which records to write.
+"""One streams group (KIP-1071): it answers heartbeats and says which records to write. Pure.
 
-`heartbeat` and `expire` write nothing: they return records, and `replay` applies each once it is
-appended, as it does while loading. Only what no record holds changes at once: deadlines, endpoints,
-a wish to shut down, and what the topology is beside the topics. Pure: the time and the topics are
-given.
+Beside deadlines, no record holds endpoints, a wish to shut down, and what the topology is beside
+the topics: these change at once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.member import FIRST_EPOCH, LEAVING
-from tidelog.coordinators.groups.consumer.requests import RefusedError
-from tidelog.coordinators.groups.member import NO_TIMESTAMP
-from tidelog.coordinators.groups.streams.deadlines import Deadlines
+from tidelog.coordinators.groups.modern.group import ModernGroup
+from tidelog.coordinators.groups.modern.member import LEAVING
+from tidelog.coordinators.groups.modern.records import Record
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.streams.draft import Draft, first_assignment
 from tidelog.coordinators.groups.streams.endpoints import endpoints_of
 from tidelog.coordinators.groups.streams.holders import TaskHolders
 from tidelog.coordinators.groups.streams.member import StreamsMember
-from tidelog.coordinators.groups.streams.records import (
-    epoch_record,
-    removal,
-    target_of,
-    tombstones,
-    with_assignment,
-    with_description,
-)
+from tidelog.coordinators.groups.streams.records import RECORDS
 from tidelog.coordinators.groups.streams.requests import StreamsAnswer
-from tidelog.coordinators.groups.streams.states import StreamsGroupState
-from tidelog.coordinators.groups.streams.tasks import NOTHING
+from tidelog.coordinators.groups.streams.states import MemberState, StreamsGroupState
+from tidelog.coordinators.groups.streams.tasks import TaskSets
 from tidelog.coordinators.groups.streams.topology import GroupStatus, InternalTopic, Status
+from tidelog.coordinators.groups.streams.views import StreamsLimits
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.streams_group_records import (
-    StreamsGroupCurrentMemberAssignmentKey,
-    StreamsGroupMemberMetadataKey,
-    StreamsGroupMetadataKey,
-    StreamsGroupTargetAssignmentMemberKey,
-    StreamsGroupTargetAssignmentMetadataKey,
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
 )
@@ -45,14 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Literal
 
-    from tidelog.coordinators.groups.consumer.views import Topics
     from tidelog.coordinators.groups.member import Now
-    from tidelog.coordinators.groups.member_records import Record
+    from tidelog.coordinators.groups.modern.topics import Topics
     from tidelog.coordinators.groups.streams.endpoints import EndpointPartitions
     from tidelog.coordinators.groups.streams.requests import StreamsHeartbeat
-    from tidelog.coordinators.groups.streams.tasks import TaskSets
     from tidelog.coordinators.groups.streams.topology import ConfiguredTopology
-    from tidelog.coordinators.groups.streams.views import StreamsLimits
 
 __all__ = ["StreamsGroup", "StreamsStep"]
 
@@ -66,37 +50,28 @@ class StreamsStep(NamedTuple):
     missing_topics: tuple[InternalTopic, ...] = ()
 
 
-class StreamsGroup:
-    """The members of a Kafka Streams application, as their records say.
+class StreamsGroup(ModernGroup[StreamsMember, TaskSets, StreamsLimits]):
+    """The members of a Kafka Streams application.
 
-    Invariant: a member of `targets` is in `members`; every task that a member has, or must give
-    back, is in `holders`.
+    Invariant: every task that a member has, or must give back, is in `holders`.
     """
 
     type: Literal["streams"] = "streams"
     protocol_type = "streams"
-    retention_start_ms = NO_TIMESTAMP
+    records = RECORDS
 
     def __init__(self, group_id: str, limits: StreamsLimits) -> None:
-        self.group_id = group_id
-        self.limits = limits
-        self.epoch = FIRST_EPOCH
-        self.metadata_hash = 0
+        super().__init__(group_id, limits)
         self.validated_epoch = 0  # of the topology whose topics are all there
         self.configs: dict[str, str] = {}  # of the assignor, in this epoch
         self.topology: StreamsGroupTopologyValue | None = None
         self.configured: ConfiguredTopology | None = None
         self.described: ConfiguredTopology | None = None  # as descriptions show it
         self._was_configured = False  # by a heartbeat after the one that brought the topology
-        self.assignment_epoch = FIRST_EPOCH
-        self.assignment_ms = 0  # wall time of the target assignment
-        self.members: dict[str, StreamsMember] = {}
-        self.targets: dict[str, TaskSets] = {}
         self.holders = TaskHolders()
-        self._deadlines = Deadlines()
+        self._first_assignment_ms: int | None = None  # ticks; set while a new group waits for it
         self._endpoint_epoch = 0
         self._shutdown_by: str | None = None  # the member that asked for it first
-        self._is_stale = True  # topics may have changed since the last look
 
     @property
     def state(self) -> StreamsGroupState:
@@ -107,14 +82,9 @@ class StreamsGroup:
             return StreamsGroupState.NOT_READY
         if self.epoch > self.assignment_epoch:
             return StreamsGroupState.ASSIGNING
-        if all(each.is_reconciled(self.assignment_epoch) for each in self.members.values()):
+        if self.is_reconciled:
             return StreamsGroupState.STABLE
         return StreamsGroupState.RECONCILING
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether the group has no members."""
-        return not self.members
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether tasks of members read a topic."""
@@ -140,13 +110,13 @@ class StreamsGroup:
         configured = draft.configure(topics)
         self._was_configured = self.topology is not None
         delay_ms = self.limits.initial_rebalance_delay_ms
-        if not self.members and delay_ms > 0:
-            self._deadlines.delay(delay_ms, now)
+        if not self.members and delay_ms > 0 and self._first_assignment_ms is None:
+            self._first_assignment_ms = now.ticks_ms + delay_ms
         draft.reconcile(configured, now)
         after = draft.member
-        self._deadlines.alive(after.member_id, self.limits.session_timeout_ms, now)
+        self.alive(after, now)
         if draft.is_moved:
-            self._deadlines.changed(after, now)
+            self.moved(after, now)
         if request.shuts_down:
             self._shut_down(request.member_id)
         status = [*draft.status, *self._status(configured)]
@@ -177,16 +147,6 @@ class StreamsGroup:
             )
         return self.members.get(request.member_id, StreamsMember(request.member_id))
 
-    def must_have(self, member_id: str) -> StreamsMember:
-        """Return a member, or refuse."""
-        member = self.members.get(member_id)
-        if member is None:
-            raise RefusedError(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {member_id} is not a member of group {self.group_id}.",
-            )
-        return member
-
     def _leave(self, request: StreamsHeartbeat, topics: Topics) -> StreamsStep:
         self.must_have(request.member_id)
         if request.shuts_down:
@@ -197,10 +157,9 @@ class StreamsGroup:
     def fence(self, member_ids: Iterable[str], topics: Topics) -> list[Record]:
         """Return the records that remove these members; the next heartbeat computes the targets
         and looks at the topics."""
-        records = [record for each in sorted(member_ids) for record in removal(self.group_id, each)]
         return [
-            *records,
-            epoch_record(
+            *RECORDS.removal(self.group_id, member_ids),
+            RECORDS.validated_epoch_record(
                 self.group_id,
                 self.epoch + 1,
                 self.metadata_hash,
@@ -245,43 +204,35 @@ class StreamsGroup:
 
     # ---- time --------------------------------------------------------------------------------
 
-    def topics_changed(self) -> None:
-        """Note that the next heartbeat must look at the topics."""
-        self._is_stale = True
-
     def topics_seen(self, configured: ConfiguredTopology) -> None:
         """Note what the topology is beside the current topics."""
-        self._is_stale = False
+        self.is_stale = False
         self.configured = configured
-
-    @property
-    def is_stale(self) -> bool:
-        """Return whether topics may have changed since the last look."""
-        return self._is_stale
 
     @property
     def is_delayed(self) -> bool:
         """Return whether the first assignment waits for more members."""
-        return self._deadlines.is_delayed
+        return self._first_assignment_ms is not None
 
-    def resume(self, now: Now) -> None:
-        """Begin the sessions of all members, after loading."""
-        self._is_stale = True
-        for member in self.members.values():
-            self._deadlines.alive(member.member_id, self.limits.session_timeout_ms, now)
-            self._deadlines.changed(member, now)
+    def revocation_ms(self, member: StreamsMember) -> int | None:
+        """Return how long a member may take to give tasks back, None if it need not."""
+        is_revoking = member.state is MemberState.UNREVOKED_TASKS
+        return member.description.rebalance_timeout_ms if is_revoking else None
 
     def next_deadline_ms(self) -> int | None:
         """Return when `expire` is due, None if nothing is."""
-        return self._deadlines.next_ms(self.members)
+        found = (super().next_deadline_ms(), self._first_assignment_ms)
+        return min((each for each in found if each is not None), default=None)
 
     def expire(self, topics: Topics, now: Now) -> list[Record]:
-        """Return the records that remove members whose session or rebalance timeout has passed, or
+        """Return the records that remove members whose session or time for a step has ended, or
         else those of a new group's first assignment, if it is due."""
-        late = self._deadlines.late(self.members, now)
-        if late:
-            return self.fence(late, topics)
-        return first_assignment(self, now) if self._deadlines.end_delay(now) else []
+        records = super().expire(topics, now)
+        first_ms = self._first_assignment_ms
+        if records or first_ms is None or first_ms > now.ticks_ms:
+            return records
+        self._first_assignment_ms = None
+        return first_assignment(self, now)
 
     # ---- records -----------------------------------------------------------------------------
 
@@ -289,61 +240,37 @@ class StreamsGroup:
         """Apply a record of this group that has been appended or loaded."""
         if self._was_configured:  # Kafka describes what was so at the group's last write
             self.described = self.configured
-        key, value = record
-        if isinstance(key, StreamsGroupMetadataKey):
-            if value is not None:  # a tombstone removes the group, which its shard does
-                self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
-                self.validated_epoch = value.validated_topology_epoch
-                configs = value.last_assignment_configs or ()
-                self.configs = {each.key: each.value for each in configs}
-        elif isinstance(key, StreamsGroupTopologyKey):
-            self.topology = value
-        elif isinstance(key, StreamsGroupTargetAssignmentMetadataKey):
-            self.assignment_epoch = -1 if value is None else value.assignment_epoch
-            self.assignment_ms = 0 if value is None else value.assignment_timestamp
-        elif isinstance(key, StreamsGroupTargetAssignmentMemberKey):
-            self.targets.pop(key.member_id, None)
-            if value is not None:
-                self.targets[key.member_id] = target_of(value)
-        elif isinstance(key, StreamsGroupMemberMetadataKey):
-            self._replay_member(key.member_id, value)
-        elif isinstance(key, StreamsGroupCurrentMemberAssignmentKey):
-            self._replay_assignment(key.member_id, value)
+        super().replay(record)
 
-    def _replay_member(self, member_id: str, value: Any) -> None:
-        member = self._taken(member_id)
-        if value is not None:
-            self._put(with_description(member or StreamsMember(member_id), value))
-        elif not self.members:
-            self._shutdown_by = None
+    def _replay_epoch(self, value: Any) -> None:
+        super()._replay_epoch(value)
+        self.validated_epoch = value.validated_topology_epoch
+        self.configs = {each.key: each.value for each in value.last_assignment_configs or ()}
 
-    def _replay_assignment(self, member_id: str, value: Any) -> None:
-        member = self._taken(member_id)
-        if value is not None:
-            self._put(with_assignment(member or StreamsMember(member_id), value))
-        elif member is not None:  # the tombstone of the member itself follows
-            self._put(
-                member._replace(
-                    epoch=LEAVING, previous_epoch=LEAVING, assigned=NOTHING, revoking=NOTHING
-                )
-            )
+    def _replay_other(self, _key: Any, value: Any) -> None:
+        self.topology = value
 
-    def _taken(self, member_id: str) -> StreamsMember | None:
-        """Take a member out."""
-        member = self.members.pop(member_id, None)
-        if member is not None:
-            for held in (member.assigned, member.revoking):
-                self.holders.remove(held, member.description.process_id)
-        return member
+    def _removed(self, member: StreamsMember) -> None:
+        for held in (member.assigned, member.revoking):
+            self.holders.remove(held, member.description.process_id)
 
-    def _put(self, member: StreamsMember) -> None:
-        self.members[member.member_id] = member
+    def _added(self, member: StreamsMember) -> None:
         for held in (member.assigned, member.revoking):
             self.holders.add(held, member.description.process_id)
 
+    def _replay_member(self, member_id: str, value: Any) -> None:
+        super()._replay_member(member_id, value)
+        if not self.members:
+            self._shutdown_by = None
+
     def tombstones(self) -> list[Record]:
-        """Return the records that remove the group and its members."""
-        return tombstones(self.group_id, self.members)
+        """Return the records that remove the group and its members, in Kafka's order."""
+        return [
+            *RECORDS.removal(self.group_id, self.members),
+            Record(RECORDS.target_epoch_key(group_id=self.group_id)),
+            Record(RECORDS.group_key(group_id=self.group_id)),
+            Record(StreamsGroupTopologyKey(group_id=self.group_id)),
+        ]
 
 
 def _check_epoch(member: StreamsMember, request: StreamsHeartbeat) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinators.groups.consumer.requests import RefusedError
 from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.streams.group import StreamsGroup
 from tidelog.coordinators.groups.streams.requests import check
 from tidelog.coordinators.groups.streams.topology import Status

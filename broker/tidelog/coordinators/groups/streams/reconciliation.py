@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.streams.states import MemberState
 from tidelog.coordinators.groups.streams.tasks import NOTHING, HeldTasks
 from tidelog_protocol.errors import ErrorCode

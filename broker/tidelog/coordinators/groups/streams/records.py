@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.coordinators.groups.member_records import Record
-from tidelog.coordinators.groups.streams.member import Description, Endpoint
+from tidelog.coordinators.groups.modern.member import LEAVING
+from tidelog.coordinators.groups.modern.records import GroupRecords, Record
+from tidelog.coordinators.groups.streams.member import Description, Endpoint, StreamsMember
 from tidelog.coordinators.groups.streams.states import MemberState
-from tidelog.coordinators.groups.streams.tasks import HeldTasks, TaskSets
+from tidelog.coordinators.groups.streams.tasks import NOTHING, HeldTasks, TaskSets
+from tidelog_protocol.messages import streams_group_records
 from tidelog_protocol.messages.streams_group_records import (
-    StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
-    StreamsGroupMemberMetadataKey,
     StreamsGroupMemberMetadataValue,
-    StreamsGroupMetadataKey,
     StreamsGroupMetadataValue,
-    StreamsGroupTargetAssignmentMemberKey,
     StreamsGroupTargetAssignmentMemberValue,
-    StreamsGroupTargetAssignmentMetadataKey,
-    StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyKey,
     StreamsGroupTopologyValue,
 )
@@ -26,35 +22,45 @@ from tidelog_protocol.messages.streams_group_records import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tidelog.coordinators.groups.streams.member import StreamsMember
     from tidelog.coordinators.groups.streams.tasks import Epochs, Tasks
 
-__all__ = [
-    "assignment_record",
-    "epoch_record",
-    "member_record",
-    "removal",
-    "target_epoch_record",
-    "target_of",
-    "target_record",
-    "tombstones",
-    "topology_record",
-    "with_assignment",
-    "with_description",
-]
+__all__ = ["RECORDS", "topology_record"]
 
 _Current = StreamsGroupCurrentMemberAssignmentValue.TaskIds
 _Target = StreamsGroupTargetAssignmentMemberValue.TaskIds
 
 
-def member_record(group_id: str, member: StreamsMember) -> Record:
-    """Return the record of what a member says about itself."""
-    said = member.description
-    endpoint = said.user_endpoint
-    table = StreamsGroupMemberMetadataValue
-    return Record(
-        StreamsGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
-        table(
+class _StreamsRecords(GroupRecords[StreamsMember, TaskSets]):
+    """Records of streams groups."""
+
+    def new_member(self, member_id: str) -> StreamsMember:
+        """Return a member that has said nothing yet."""
+        return StreamsMember(member_id)
+
+    def validated_epoch_record(
+        self,
+        group_id: str,
+        epoch: int,
+        metadata_hash: int,
+        validated_epoch: int,
+        configs: Mapping[str, str],
+    ) -> Record:
+        """Return the record of a group's epoch and of what it was computed of."""
+        table = StreamsGroupMetadataValue.LastAssignmentConfig
+        return self.epoch_record(
+            group_id,
+            epoch,
+            metadata_hash,
+            validated_topology_epoch=validated_epoch,
+            last_assignment_configs=[table(key=key, value=configs[key]) for key in sorted(configs)],
+        )
+
+    def member_record(self, group_id: str, member: StreamsMember) -> Record:
+        """Return the record of what a member says about itself."""
+        said = member.description
+        endpoint = said.user_endpoint
+        table = StreamsGroupMemberMetadataValue
+        value = table(
             instance_id=said.instance_id,
             rack_id=said.rack_id,
             client_id=said.client_id,
@@ -66,140 +72,91 @@ def member_record(group_id: str, member: StreamsMember) -> Record:
             if endpoint is None
             else table.Endpoint(host=endpoint.host, port=endpoint.port),
             client_tags=[table.KeyValue(key=key, value=value) for key, value in said.client_tags],
-        ),
-    )
-
-
-def with_description(
-    member: StreamsMember, value: StreamsGroupMemberMetadataValue
-) -> StreamsMember:
-    """Return a member with what its record says."""
-    endpoint = value.user_endpoint
-    return member._replace(
-        description=Description(
-            instance_id=value.instance_id,
-            rack_id=value.rack_id,
-            client_id=value.client_id,
-            client_host=value.client_host,
-            rebalance_timeout_ms=value.rebalance_timeout_ms,
-            topology_epoch=value.topology_epoch,
-            process_id=value.process_id,
-            user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
-            client_tags=tuple(sorted((each.key, each.value) for each in value.client_tags)),
         )
-    )
+        return Record(self.member_key(group_id=group_id, member_id=member.member_id), value)
 
+    def with_metadata(
+        self, member: StreamsMember, value: StreamsGroupMemberMetadataValue
+    ) -> StreamsMember:
+        """Return a member with what its record says about it."""
+        endpoint = value.user_endpoint
+        return member._replace(
+            description=Description(
+                instance_id=value.instance_id,
+                rack_id=value.rack_id,
+                client_id=value.client_id,
+                client_host=value.client_host,
+                rebalance_timeout_ms=value.rebalance_timeout_ms,
+                topology_epoch=value.topology_epoch,
+                process_id=value.process_id,
+                user_endpoint=None if endpoint is None else Endpoint(endpoint.host, endpoint.port),
+                client_tags=tuple(sorted((each.key, each.value) for each in value.client_tags)),
+            )
+        )
 
-def topology_record(group_id: str, topology: StreamsGroupTopologyValue) -> Record:
-    """Return the record of a group's topology."""
-    return Record(StreamsGroupTopologyKey(group_id=group_id), topology)
+    def target_record(self, group_id: str, member_id: str, target: TaskSets) -> Record:
+        """Return the record of a member's target assignment."""
+        value = StreamsGroupTargetAssignmentMemberValue(
+            active_tasks=_targets(target.active),
+            standby_tasks=_targets(target.standby),
+            warmup_tasks=_targets(target.warmup),
+        )
+        return Record(self.target_key(group_id=group_id, member_id=member_id), value)
 
+    def target_of(self, value: StreamsGroupTargetAssignmentMemberValue) -> TaskSets:
+        """Return the target assignment of a record."""
+        return TaskSets(
+            _sets(value.active_tasks), _sets(value.standby_tasks), _sets(value.warmup_tasks)
+        )
 
-def epoch_record(
-    group_id: str, epoch: int, metadata_hash: int, validated_epoch: int, configs: Mapping[str, str]
-) -> Record:
-    """Return the record of a group's epoch and of what it was computed of."""
-    table = StreamsGroupMetadataValue
-    return Record(
-        StreamsGroupMetadataKey(group_id=group_id),
-        table(
-            epoch=epoch,
-            metadata_hash=metadata_hash,
-            validated_topology_epoch=validated_epoch,
-            last_assignment_configs=[
-                table.LastAssignmentConfig(key=key, value=configs[key]) for key in sorted(configs)
-            ],
-        ),
-    )
-
-
-def target_record(group_id: str, member_id: str, tasks: TaskSets) -> Record:
-    """Return the record of a member's target assignment."""
-    return Record(
-        StreamsGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
-        StreamsGroupTargetAssignmentMemberValue(
-            active_tasks=_targets(tasks.active),
-            standby_tasks=_targets(tasks.standby),
-            warmup_tasks=_targets(tasks.warmup),
-        ),
-    )
-
-
-def target_of(value: StreamsGroupTargetAssignmentMemberValue) -> TaskSets:
-    """Return the target assignment of a record."""
-    return TaskSets(
-        _sets(value.active_tasks), _sets(value.standby_tasks), _sets(value.warmup_tasks)
-    )
-
-
-def target_epoch_record(group_id: str, epoch: int, timestamp: int) -> Record:
-    """Return the record of a target assignment's epoch and time; it follows the members'."""
-    return Record(
-        StreamsGroupTargetAssignmentMetadataKey(group_id=group_id),
-        StreamsGroupTargetAssignmentMetadataValue(
-            assignment_epoch=epoch, assignment_timestamp=timestamp
-        ),
-    )
-
-
-def assignment_record(group_id: str, member: StreamsMember) -> Record:
-    """Return the record of a member's epoch and tasks."""
-    assigned, revoking = member.assigned, member.revoking
-    return Record(
-        StreamsGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
-        StreamsGroupCurrentMemberAssignmentValue(
-            member_epoch=member.epoch,
-            previous_member_epoch=member.previous_epoch,
-            state=member.state,
+    def assignment_record(self, group_id: str, member: StreamsMember) -> Record:
+        """Return the record of a member's epoch and tasks."""
+        assigned, revoking = member.assigned, member.revoking
+        return self.current_record(
+            group_id,
+            member,
             active_tasks=_with_epochs(assigned.active),
             standby_tasks=_current(assigned.standby),
             warmup_tasks=_current(assigned.warmup),
             active_tasks_pending_revocation=_with_epochs(revoking.active),
             standby_tasks_pending_revocation=_current(revoking.standby),
             warmup_tasks_pending_revocation=_current(revoking.warmup),
-        ),
-    )
+        )
+
+    def with_assignment(
+        self, member: StreamsMember, value: StreamsGroupCurrentMemberAssignmentValue
+    ) -> StreamsMember:
+        """Return a member with the epoch and the tasks of its record."""
+        epoch = value.member_epoch
+        return member._replace(
+            epoch=epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState(value.state),
+            assigned=HeldTasks(
+                _epochs(value.active_tasks, epoch),
+                _sets(value.standby_tasks),
+                _sets(value.warmup_tasks),
+            ),
+            revoking=HeldTasks(
+                _epochs(value.active_tasks_pending_revocation, epoch),
+                _sets(value.standby_tasks_pending_revocation),
+                _sets(value.warmup_tasks_pending_revocation),
+            ),
+        )
+
+    def leaving(self, member: StreamsMember) -> StreamsMember:
+        """Return a member that has nothing any more; its own tombstone follows."""
+        return member._replace(
+            epoch=LEAVING, previous_epoch=LEAVING, assigned=NOTHING, revoking=NOTHING
+        )
 
 
-def with_assignment(
-    member: StreamsMember, value: StreamsGroupCurrentMemberAssignmentValue
-) -> StreamsMember:
-    """Return a member with the epoch and the tasks of its record."""
-    epoch = value.member_epoch
-    return member._replace(
-        epoch=epoch,
-        previous_epoch=value.previous_member_epoch,
-        state=MemberState(value.state),
-        assigned=HeldTasks(
-            _epochs(value.active_tasks, epoch),
-            _sets(value.standby_tasks),
-            _sets(value.warmup_tasks),
-        ),
-        revoking=HeldTasks(
-            _epochs(value.active_tasks_pending_revocation, epoch),
-            _sets(value.standby_tasks_pending_revocation),
-            _sets(value.warmup_tasks_pending_revocation),
-        ),
-    )
+RECORDS = _StreamsRecords(streams_group_records, "StreamsGroup")
 
 
-def removal(group_id: str, member_id: str) -> list[Record]:
-    """Return the tombstones of a member, in Kafka's order."""
-    names = {"group_id": group_id, "member_id": member_id}
-    return [
-        Record(StreamsGroupCurrentMemberAssignmentKey(**names)),
-        Record(StreamsGroupTargetAssignmentMemberKey(**names)),
-        Record(StreamsGroupMemberMetadataKey(**names)),
-    ]
-
-
-def tombstones(group_id: str, member_ids: Iterable[str]) -> list[Record]:
-    """Return the records that remove a group and its members."""
-    records = [record for each in sorted(member_ids) for record in removal(group_id, each)]
-    records.append(Record(StreamsGroupTargetAssignmentMetadataKey(group_id=group_id)))
-    records.append(Record(StreamsGroupMetadataKey(group_id=group_id)))
-    records.append(Record(StreamsGroupTopologyKey(group_id=group_id)))
-    return records
+def topology_record(group_id: str, topology: StreamsGroupTopologyValue) -> Record:
+    """Return the record of a group's topology."""
+    return Record(StreamsGroupTopologyKey(group_id=group_id), topology)
 
 
 def _targets(tasks: Tasks) -> list[_Target]:

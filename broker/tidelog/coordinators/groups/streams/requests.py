@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.controller.names import invalid_topic_reason
 from tidelog.cluster.metadata.image import is_internal_topic
-from tidelog.coordinators.groups.consumer.member import LEAVING_STATIC
-from tidelog.coordinators.groups.consumer.requests import RefusedError
+from tidelog.coordinators.groups.modern.member import LEAVING_STATIC
+from tidelog.coordinators.groups.modern.requests import RefusedError, invalid
 from tidelog.coordinators.groups.streams.tasks import TaskSets
 from tidelog_protocol.errors import ErrorCode
 
@@ -81,14 +81,14 @@ def check(group_id: str, request: StreamsHeartbeat) -> None:
     if request.epoch == 0:
         _check_join(request)
     elif request.epoch == LEAVING_STATIC:
-        raise _invalid("InstanceId can't be null.")
+        raise invalid("InstanceId can't be null.")
     elif request.epoch < LEAVING_STATIC:
-        raise _invalid(f"MemberEpoch is {request.epoch}, but must be greater than or equal to -2.")
+        raise invalid(f"MemberEpoch is {request.epoch}, but must be greater than or equal to -2.")
     said = [each is not None for each in (request.active, request.standby, request.warmup)]
     if any(said) and not all(said):
-        raise _invalid("If one task-type is non-null, all must be non-null.")
+        raise invalid("If one task-type is non-null, all must be non-null.")
     if request.epoch != 0 and request.topology is not None:
-        raise _invalid("Topology can only be provided when (re-)joining.")
+        raise invalid("Topology can only be provided when (re-)joining.")
 
 
 def _check_names(topology: StreamsGroupTopologyValue) -> None:
@@ -115,31 +115,31 @@ def _check_names(topology: StreamsGroupTopologyValue) -> None:
 
 def _check_supported(request: StreamsHeartbeat) -> None:
     if request.instance_id is not None:
-        raise _invalid("Static membership is not yet supported.")
+        raise invalid("Static membership is not yet supported.")
     if request.has_task_offsets:
-        raise _invalid("TaskOffsets are not supported yet.")
+        raise invalid("TaskOffsets are not supported yet.")
     if request.has_task_end_offsets:
-        raise _invalid("TaskEndOffsets are not supported yet.")
+        raise invalid("TaskEndOffsets are not supported yet.")
     if request.warmup:
-        raise _invalid("WarmupTasks are not supported yet.")
+        raise invalid("WarmupTasks are not supported yet.")
     if request.topology is not None and any(
         each.source_topic_regex for each in request.topology.subtopologies
     ):
-        raise _invalid("Regular expressions for source topics are not supported yet.")
+        raise invalid("Regular expressions for source topics are not supported yet.")
 
 
 def _check_join(request: StreamsHeartbeat) -> None:
     if request.rebalance_timeout_ms == -1:
-        raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        raise invalid("RebalanceTimeoutMs must be provided in first request.")
     for name, tasks in (
         ("ActiveTasks", request.active),
         ("StandbyTasks", request.standby),
         ("WarmupTasks", request.warmup),
     ):
         if tasks is None or tasks:
-            raise _invalid(f"{name} must be empty when (re-)joining.")
+            raise invalid(f"{name} must be empty when (re-)joining.")
     if request.topology is None:
-        raise _invalid("Topology must be non-null when (re-)joining.")
+        raise invalid("Topology must be non-null when (re-)joining.")
     _check_topology(request.topology)
 
 
@@ -177,8 +177,4 @@ def _points_outside(subtopology: Subtopology) -> bool:
 
 def _not_blank(text: str | None, message: str) -> None:
     if text is not None and not text.strip():
-        raise _invalid(message)
-
-
-def _invalid(message: str) -> RefusedError:
-    return RefusedError(ErrorCode.INVALID_REQUEST, message)
+        raise invalid(message)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from tidelog.coordinators.groups.modern.views import GroupView
+from tidelog.coordinators.groups.streams.member import StreamsMember
+from tidelog.coordinators.groups.streams.tasks import TaskSets
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidelog.coordinators.groups.streams.holders import TaskHolders
-    from tidelog.coordinators.groups.streams.member import StreamsMember
-    from tidelog.coordinators.groups.streams.tasks import TaskSets
     from tidelog.coordinators.groups.streams.topology import ConfiguredTopology
     from tidelog_protocol.messages.streams_group_records import StreamsGroupTopologyValue
 
@@ -29,38 +31,24 @@ class StreamsLimits(NamedTuple):
     standby_replicas: int = 0
 
 
-class StreamsGroupView(Protocol):
+class StreamsGroupView(GroupView[StreamsMember, TaskSets], Protocol):
     """A group as a draft of a heartbeat reads it."""
 
-    group_id: str
-    limits: StreamsLimits
-    epoch: int
-    metadata_hash: int
     validated_epoch: int
     topology: StreamsGroupTopologyValue | None
-    assignment_epoch: int
-    assignment_ms: int  # wall time of the target assignment
     holders: TaskHolders
+
+    @property
+    def limits(self) -> StreamsLimits:
+        """The settings that count for it."""
 
     @property
     def configs(self) -> Mapping[str, str]:
         """The settings of the assignor, in this epoch."""
 
     @property
-    def members(self) -> Mapping[str, StreamsMember]:
-        """The members by id."""
-
-    @property
-    def targets(self) -> Mapping[str, TaskSets]:
-        """The target assignment by member id."""
-
-    @property
     def configured(self) -> ConfiguredTopology | None:
         """The topology beside the topics of the last look."""
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether topics may have changed since the last look."""
 
     @property
     def is_delayed(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog.coordinators.groups.consumer.member import Subscription
+    from tidelog.coordinators.groups.modern.member import Subscription
 
     Patterns = Mapping[str, frozenset[str]]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from tidelog.coordinators.groups.consumer.xxh3 import xxh3_64
+from tidelog.coordinators.groups.modern.xxh3 import xxh3_64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -1,23 +1,43 @@
-"""The topics of a cluster image, as consumer groups see them. Pure."""
+"""The cluster's topics, as a group sees them. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from tidelog.coordinators.groups.consumer.metadata_hash import hash_of_topics
+from tidelog.coordinators.groups.modern.metadata_hash import hash_of_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidelog.cluster.metadata.image import ClusterImage
 
-__all__ = ["ImageTopics"]
+__all__ = ["ImageTopics", "Topics"]
 
 _HASHES_MAX = 1000  # as many subscriptions that differ; a hash of 1,000 partitions takes 2 ms
 
 
+class Topics(Protocol):
+    """The topics of the cluster, as a group sees them."""
+
+    def find(self, name: str) -> tuple[bytes, int] | None:
+        """Return the id and the number of partitions of a topic."""
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic."""
+
+    def matching(self, regex: str) -> frozenset[str]:
+        """Return the topics whose whole names match; ValueError for an invalid pattern."""
+
+    def hash_of(self, names: Iterable[str]) -> int:
+        """Return a hash of these topics' ids, partitions and racks; 0 without any topic."""
+
+    @property
+    def version(self) -> int:
+        """The offset of the metadata log that this is of."""
+
+
 class ImageTopics:
-    """Implements `views.Topics`."""
+    """Implements `Topics` over a cluster image."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image

@@ -1,0 +1,66 @@
+"""When the members of a group must be heard of again. Pure: the time is given.
+
+No record holds these: after loading, all sessions begin again.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from tidelog.coordinators.groups.member import Now
+    from tidelog.coordinators.groups.modern.member import AnyMember
+
+__all__ = ["Deadlines"]
+
+
+class Deadlines:
+    """Deadlines in ticks_ms by member id."""
+
+    def __init__(self, *more: dict[str, int]) -> None:
+        """`more` deadlines end a membership as those of sessions do."""
+        self._sessions: dict[str, int] = {}
+        self._rebalances: dict[str, tuple[int, int]] = {}  # the epoch that must end, and when
+        self._plain = (self._sessions, *more)
+        self._all: tuple[dict[str, Any], ...] = (self._rebalances, *self._plain)
+
+    def alive(self, member_id: str, timeout_ms: int, now: Now) -> None:
+        """Begin a session, after each sign of life."""
+        self._sessions[member_id] = now.ticks_ms + timeout_ms
+
+    def changed(self, member: AnyMember, timeout_ms: int | None, now: Now) -> None:
+        """Give a member this time to end its epoch; None: it has nothing to give back."""
+        self._rebalances.pop(member.member_id, None)
+        if timeout_ms is not None:
+            self._rebalances[member.member_id] = (member.epoch, now.ticks_ms + timeout_ms)
+
+    def next_ms(self, members: Mapping[str, AnyMember]) -> int | None:
+        """Return when `late` is due, None if nothing can be; forget members that are gone."""
+        if len(self._sessions) > len(members):
+            for each in self._all:
+                for name in each.keys() - members.keys():
+                    del each[name]
+        rebalances = (at_ms for _, at_ms in self._rebalances.values())
+        plain = (each.values() for each in self._plain)
+        return min(chain(rebalances, *plain), default=None)
+
+    def late(self, members: Mapping[str, AnyMember], now: Now) -> set[str]:
+        """Return the members whose time has passed; each is returned once."""
+        late = set()
+        for each in self._plain:
+            due = {name for name, at_ms in each.items() if at_ms <= now.ticks_ms}
+            for name in due:
+                del each[name]
+            late |= due
+        for name, (epoch, at_ms) in list(self._rebalances.items()):
+            if at_ms > now.ticks_ms:
+                continue
+            del self._rebalances[name]
+            member = members.get(name)
+            if member is not None and member.epoch == epoch:
+                late.add(name)
+        return late & members.keys()
