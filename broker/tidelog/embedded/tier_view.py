@@ -29,7 +29,7 @@ from tidelog_storage.remote.metadata_cache import PartitionMetadata
 from tidelog_storage.remote.metadata_records import decode, metadata_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from tidelog.embedded.simple_client import SimpleClient
     from tidelog_storage.remote.api import RemoteSegment
@@ -76,14 +76,16 @@ class TierViewer(ClusterClient):
         # By metadata partition: the offset to continue at, and the events read so far.
         self._events: dict[int, tuple[int, list[MetadataEvent]]] = {}
 
-    def look(self, topic: str) -> list[PartitionTiers]:
-        """Return the tiers of every partition of a topic now."""
+    def look(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionTiers]:
+        """Return the tiers of these partitions of a topic now, of all without a choice."""
         described = self._topic(topic)
         if described is None:
             raise ClusterError(f"there is no topic {topic}")
         views = []
         topic_id = UUID(bytes=described.topic_id)
         for state in sorted(described.partitions, key=lambda one: one.partition_index):
+            if partitions is not None and state.partition_index not in partitions:
+                continue
             view = PartitionTiers(topic, state.partition_index, state.leader_id, state.leader_epoch)
             views.append(view)
             name = TopicIdPartition(topic_id, topic, state.partition_index)

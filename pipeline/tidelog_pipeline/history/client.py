@@ -1,0 +1,157 @@
+"""What a read of a topic's history asks of the brokers: offsets, epochs, segments, batches.
+
+Plain connections only: no TLS, no SASL. A request is repeated while leaders move.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tidelog.embedded.cluster_settings import ClusterError
+from tidelog.embedded.tier_view import TierViewer
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.embedded.simple_client import SimpleClient
+
+__all__ = ["EARLIEST", "LATEST", "HistoryClient", "UnknownTopicError"]
+
+EARLIEST, LATEST = -2, -1
+FETCH_BYTES = 8 << 20
+FETCH_WAIT_MS = 500
+PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.2
+_MOVED = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,  # the remote tier does not answer now
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+T = TypeVar("T")
+
+
+class UnknownTopicError(ClusterError):
+    """There is no such topic, or no such partition of it."""
+
+
+class _MovedError(ClusterError):
+    """The leader is another one now, or can't answer yet."""
+
+
+class HistoryClient(TierViewer):
+    """Connections to the brokers of one cluster, of one task; ClusterError or OSError."""
+
+    def __init__(self, bootstrap_servers: str, *, is_committed: bool = False) -> None:
+        """With `is_committed`, offsets end before the first open transaction."""
+        super().__init__(bootstrap_servers)
+        self._isolation_level = int(is_committed)
+        self._leaders: dict[tuple[str, int], int] = {}
+
+    def partitions_of(self, topic: str) -> tuple[bytes, list[int]]:
+        """The topic's id and partitions; UnknownTopicError."""
+        (described,) = self.topics([topic])
+        if described.error_code:
+            raise UnknownTopicError(f"{topic}: {ErrorCode(described.error_code).name}")
+        self._leaders |= {
+            (topic, each.partition_index): each.leader_id for each in described.partitions
+        }
+        return described.topic_id, sorted(each.partition_index for each in described.partitions)
+
+    def offset(self, topic: str, partition: int, timestamp: int) -> int:
+        """The first offset at or after a time in ms, -1 without one; or `EARLIEST`, `LATEST`."""
+        asked = ListOffsetsRequest.ListOffsetsTopic(
+            name=topic,
+            partitions=[
+                ListOffsetsRequest.ListOffsetsPartition(
+                    partition_index=partition, timestamp=timestamp
+                )
+            ],
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=self._isolation_level,
+            topics=[asked],
+            timeout_ms=30_000,
+        )
+
+        def ask(leader: SimpleClient) -> int:
+            found = leader.ask(request).topics[0].partitions[0]
+            _check(topic, partition, found.error_code)
+            return int(found.offset)
+
+        return self._on_leader(topic, partition, ask)
+
+    def fetch(
+        self, topic: str, topic_id: bytes, partition: int, offset: int, *, size: int = FETCH_BYTES
+    ) -> Any:
+        """A partition's answer to one Fetch: batches from `offset` on, and what was aborted.
+
+        OFFSET_OUT_OF_RANGE and unknown topics are left to the caller, in `error_code`.
+        """
+        asked = FetchRequest.FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=size
+        )
+        one = FetchRequest.FetchTopic(topic=topic, topic_id=topic_id, partitions=[asked])
+        request = FetchRequest(
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=size,
+            isolation_level=self._isolation_level,
+            topics=[one],
+        )
+
+        def ask(leader: SimpleClient) -> Any:
+            found = leader.ask(request).responses[0].partitions[0]
+            if found.error_code in _MOVED:
+                _check(topic, partition, found.error_code)
+            return found
+
+        return self._on_leader(topic, partition, ask)
+
+    def aborted_behind(
+        self, topic: str, topic_id: bytes, partition: int, offset: int
+    ) -> list[tuple[int, int]]:
+        """(producer id, first offset) of transactions open at an offset and aborted since."""
+        answer = self.fetch(topic, topic_id, partition, offset, size=1)
+        _check(topic, partition, answer.error_code)
+        return [(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()]
+
+    def _on_leader(self, topic: str, partition: int, ask: Callable[[SimpleClient], T]) -> T:
+        """The leader's answer; for a while, another leader is looked for after an error."""
+        end = time.perf_counter() + PATIENCE_SECONDS
+        while True:
+            try:
+                if (topic, partition) not in self._leaders:
+                    self.partitions_of(topic)
+                if (topic, partition) not in self._leaders:
+                    raise UnknownTopicError(f"{topic} has no partition {partition}")
+                return ask(self.broker(self._leaders[topic, partition]))
+            except (_MovedError, OSError):
+                if time.perf_counter() > end:
+                    raise
+            self._leaders.pop((topic, partition), None)
+            time.sleep(_PAUSE_SECONDS)
+            self.reconnect()
+
+
+def _check(topic: str, partition: int, error_code: int) -> None:
+    if not error_code:
+        return
+    code = ErrorCode(error_code)
+    text = f"{topic}-{partition}: {code.name}"
+    if code in _MOVED:
+        raise _MovedError(text)
+    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        raise UnknownTopicError(text)
+    raise ClusterError(text)

@@ -1,0 +1,324 @@
+"""Record batches to Arrow columns, in the schema of Spark's Kafka source.
+
+Only the length of each record is followed in Python, because where a record begins is known from
+the one before alone. Everything else is done by numpy for all records of many batches at once, and
+keys and values are gathered by Arrow out of one buffer. Pure functions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tidelog_protocol.batch import LOG_APPEND_TIME
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.primitives import read_varint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from tidelog_protocol.batch import BatchHeader
+
+    Int64s = npt.NDArray[np.int64]
+    Bytes = npt.NDArray[np.uint8]
+
+__all__ = ["COLUMNS", "HEADERS", "Group", "Kept", "RawBatch", "decode"]
+
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+HEADERS = "headers"
+COLUMNS: dict[str, Any] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    HEADERS: pa.list_(_HEADER),
+}
+"""Arrow types by name, in the order of the Kafka source (KafkaRecordToRowConverter)."""
+
+_GROUP_BYTES_MAX = (1 << 31) - 1  # what Arrow's offsets of 32 bits reach
+_MS_MAX = (1 << 63) // 1000 - 1
+
+
+class RawBatch(NamedTuple):
+    """A batch whose CRC was right, with its records decompressed."""
+
+    header: BatchHeader
+    payload: bytes
+
+
+class Kept(NamedTuple):
+    """Records that count: those with offsets in [start, end)."""
+
+    start: int
+    end: int
+
+
+class Group(NamedTuple):
+    """Batches of one partition that become one Arrow batch."""
+
+    topic: str
+    partition: int
+    batches: Sequence[RawBatch]
+    kept: Kept
+
+
+class _Fields(NamedTuple):
+    """Where the parts of each record are in the joined payloads; lengths are -1 for null."""
+
+    data: bytes
+    timestamp_delta: Int64s
+    offset_delta: Int64s
+    key_start: Int64s
+    key_length: Int64s
+    value_start: Int64s
+    value_length: Int64s
+    tail: Int64s  # of the headers' count
+    end: Int64s
+
+
+class _Rows(NamedTuple):
+    """The records of a group: their fields, and those of their batches."""
+
+    group: Group
+    fields: _Fields
+    batch: Int64s  # which of the batches each record is of
+    offsets: Int64s
+    chosen: Int64s | None  # slots of the records that count; None: all do
+
+    def pick(self, values: Int64s) -> Int64s:
+        return values if self.chosen is None else values[self.chosen]
+
+    def of_batches(self, values: Sequence[int]) -> Int64s:
+        """One value for each record, from one for each batch."""
+        return np.array(values, dtype=np.int64)[self.batch]
+
+    def __len__(self) -> int:
+        return len(self.offsets) if self.chosen is None else len(self.chosen)
+
+
+def decode(group: Group, columns: Sequence[str]) -> Any:
+    """The Arrow batch of a group's records in these columns (of `COLUMNS`), in this order.
+
+    ProtocolError if a record does not fit its batch.
+    """
+    rows = _rows(group)
+    arrays = [_BUILDERS[name](rows) for name in columns]
+    schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def _rows(group: Group) -> _Rows:
+    heads: list[int] = []
+    counts = []
+    base = 0
+    for header, payload in group.batches:
+        _add_heads(payload, header.records_count, base, heads)
+        counts.append(header.records_count)
+        base += len(payload)
+    if base > _GROUP_BYTES_MAX:
+        raise ProtocolError(f"a record batch of {base} bytes is too large for Arrow")
+    batch = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    data = b"".join([payload for _, payload in group.batches])
+    try:
+        fields = _fields(data, np.array(heads, dtype=np.int64))
+    except IndexError:
+        raise ProtocolError("a record does not fit its batch") from None
+    bases = np.array([header.base_offset for header, _ in group.batches], dtype=np.int64)
+    offsets = bases[batch] + fields.offset_delta
+    return _Rows(group, fields, batch, offsets, _chosen(group, offsets))
+
+
+def _chosen(group: Group, offsets: Int64s) -> Int64s | None:
+    start, end = group.kept
+    headers = [header for header, _ in group.batches]
+    if not headers or (headers[0].base_offset >= start and headers[-1].next_offset <= end):
+        return None
+    return np.flatnonzero((offsets >= start) & (offsets < end))
+
+
+def _add_heads(payload: bytes, count: int, base: int, heads: list[int]) -> None:
+    """Add where each of `count` records begins, plus `base`; they must fill the payload."""
+    position = 0
+    add = heads.append
+    try:
+        for _ in range(count):
+            add(base + position)
+            first = payload[position]
+            if first < 128:
+                length = first
+                position += 1
+            else:
+                second = payload[position + 1]
+                if second < 128:
+                    length = first & 127 | second << 7
+                    position += 2
+                else:
+                    found, position = read_varint(payload, position)
+                    length = found << 1
+            if length < 0 or length & 1:
+                raise ProtocolError(f"a record of negative length at {position}")
+            position += length >> 1
+    except IndexError:
+        position = -1
+    if position != len(payload):
+        raise ProtocolError("the records do not fill their batch")
+
+
+def _fields(data: bytes, heads: Int64s) -> _Fields:
+    view = np.frombuffer(data, dtype=np.uint8)
+    length, start = _varints(view, heads)
+    end = start + length
+    timestamp_delta, position = _varints(view, start + 1)  # the byte of attributes is unused
+    offset_delta, position = _varints(view, position)
+    key_length, key_start = _varints(view, position)
+    value_length, value_start = _varints(view, key_start + np.maximum(key_length, 0))
+    tail = value_start + np.maximum(value_length, 0)
+    # Each part is at least as long as nothing, and the count of headers is a byte or more.
+    if (key_length < -1).any() or (value_length < -1).any() or (tail >= end).any():
+        raise ProtocolError("a record's key or value does not fit the record")
+    return _Fields(
+        data,
+        timestamp_delta,
+        offset_delta,
+        key_start,
+        key_length,
+        value_start,
+        value_length,
+        tail,
+        end,
+    )
+
+
+def _varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
+    """The zigzag varint at each position, and where it ends. IndexError past the data's end."""
+    if len(positions) and int(positions.max()) >= len(data):
+        raise IndexError
+    first = data[positions]
+    value = (first & 0x7F).astype(np.uint64)
+    after = positions + 1
+    more = np.flatnonzero(first >= 0x80)
+    shift = 7
+    while len(more):
+        if shift > 63:
+            raise ProtocolError("a varint of more than ten bytes")
+        following = data[after[more]]
+        value[more] |= (following & 0x7F).astype(np.uint64) << np.uint64(shift)
+        after[more] += 1
+        more = more[following >= 0x80]
+        shift += 7
+    signed = (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
+    return signed, after
+
+
+# ---- columns -------------------------------------------------------------------------------------
+
+
+def _gathered(rows: _Rows, starts: Int64s, lengths: Int64s) -> Any:
+    """The byte strings at these places, out of one binary array over all the data: each second of
+    its elements is what lies between two of them."""
+    bounds = np.empty(2 * len(starts) + 1, dtype=np.int32)
+    bounds[0:-1:2] = starts
+    bounds[1::2] = starts + np.maximum(lengths, 0)
+    bounds[-1] = len(rows.fields.data)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(rows.fields.data)]
+    whole = pa.Array.from_buffers(pa.binary(), 2 * len(starts), buffers)
+    slots = np.arange(len(starts)) if rows.chosen is None else rows.chosen
+    nulls = rows.pick(lengths) < 0
+    return whole.take(pa.array(2 * slots, mask=nulls if nulls.any() else None))
+
+
+def _keys(rows: _Rows) -> Any:
+    return _gathered(rows, rows.fields.key_start, rows.fields.key_length)
+
+
+def _values(rows: _Rows) -> Any:
+    return _gathered(rows, rows.fields.value_start, rows.fields.value_length)
+
+
+def _topics(rows: _Rows) -> Any:
+    return pa.repeat(pa.scalar(rows.group.topic, pa.string()), len(rows))
+
+
+def _partitions(rows: _Rows) -> Any:
+    return pa.array(np.full(len(rows), rows.group.partition, dtype=np.int32))
+
+
+def _offsets(rows: _Rows) -> Any:
+    return pa.array(rows.pick(rows.offsets))
+
+
+def _timestamps(rows: _Rows) -> Any:
+    headers = [header for header, _ in rows.group.batches]
+    base = rows.of_batches([header.base_timestamp for header in headers])
+    times = base + rows.fields.timestamp_delta
+    appended = [header.timestamp_type == LOG_APPEND_TIME for header in headers]
+    if any(appended):
+        largest = rows.of_batches([header.max_timestamp for header in headers])
+        times = np.where(np.array(appended)[rows.batch], largest, times)
+    if len(times) and max(int(times.max()), -int(times.min())) > _MS_MAX:
+        raise OverflowError("a timestamp is beyond what Spark can hold (long overflow)")
+    return pa.array(rows.pick(times) * 1000).view(COLUMNS["timestamp"])
+
+
+def _timestamp_types(rows: _Rows) -> Any:
+    types = rows.of_batches([header.timestamp_type for header, _ in rows.group.batches])
+    return pa.array(rows.pick(types).astype(np.int32))
+
+
+def _headers(rows: _Rows) -> Any:
+    """Headers, null for a record without any, as in the Kafka source."""
+    fields = rows.fields
+    slots = range(len(rows.offsets)) if rows.chosen is None else rows.chosen.tolist()
+    tails, ends = fields.tail.tolist(), fields.end.tolist()
+    try:
+        found = [_record_headers(fields.data, tails[slot], ends[slot]) for slot in slots]
+    except (IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"a record's headers: {error}") from None
+    return pa.array(found, type=COLUMNS[HEADERS])
+
+
+def _record_headers(data: bytes, position: int, end: int) -> list[dict[str, Any]] | None:
+    count, position = read_varint(data, position)
+    if not 0 <= count <= end - position:
+        raise ProtocolError(f"a record with {count} headers")
+    found = []
+    for _ in range(count):
+        key, position = _part(data, position, end)
+        value, position = _part(data, position, end)
+        if key is None:
+            raise ProtocolError("a header without a key")
+        found.append({"key": key.decode(), "value": value})
+    if position != end:
+        raise ProtocolError("a record's headers do not fill it")
+    return found or None
+
+
+def _part(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(data, position)
+    if length == -1:
+        return None, position
+    if not 0 <= length <= end - position:
+        raise ProtocolError("a part of a header does not fit its record")
+    return data[position : position + length], position + length
+
+
+_BUILDERS: dict[str, Callable[[_Rows], Any]] = {
+    "key": _keys,
+    "value": _values,
+    "topic": _topics,
+    "partition": _partitions,
+    "offset": _offsets,
+    "timestamp": _timestamps,
+    "timestampType": _timestamp_types,
+    HEADERS: _headers,
+}

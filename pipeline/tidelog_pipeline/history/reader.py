@@ -1,0 +1,159 @@
+"""One split as Arrow record batches, by one task with its own connections.
+
+A segment that is deleted while it is read is replaced by what is left; `loss.py` reports the rest.
+Memory: a range of bytes, and the records of about `GROUP_BYTES`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tidelog.embedded.cluster_settings import ClusterError
+from tidelog.embedded.tier_check import open_store_of
+from tidelog_pipeline.history.aborted import aborted_in
+from tidelog_pipeline.history.broker import GoneError, broker_batches
+from tidelog_pipeline.history.client import HistoryClient, UnknownTopicError
+from tidelog_pipeline.history.decoder import Group, Kept, decode
+from tidelog_pipeline.history.loss import lost
+from tidelog_pipeline.history.segments import remote_batches
+from tidelog_pipeline.history.views import check_range, split_of, views_of
+from tidelog_storage.remote.api import RemoteResourceNotFound
+from tidelog_storage.remote.chunks import CorruptRemoteDataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tidelog_pipeline.history.decoder import RawBatch
+    from tidelog_pipeline.history.planner import Piece, Split
+    from tidelog_storage.remote.api import RemoteStorage
+
+__all__ = ["ReadSettings", "read_split"]
+
+GROUP_BYTES = 8 << 20
+_SAME_MAX = 3  # plans in a row that bring a read no further
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """What a task needs beside its split. The store's properties are in no `repr`: they may be
+    secret."""
+
+    bootstrap_servers: str
+    is_committed: bool
+    fails_on_data_loss: bool
+    store: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # with their prefixes
+    store_class: str | None = field(default=None, repr=False)  # one that the user trusts
+
+
+def read_split(split: Split, settings: ReadSettings, columns: Sequence[str]) -> Iterator[Any]:
+    """The split's records as Arrow batches, by offset. DataLossError, RemoteStorageError,
+    ClusterError, OSError, ProtocolError."""
+    with closing(_Task(settings)) as task:
+        group: list[RawBatch] = []
+        size = 0
+        kept: Kept | None = None
+        for raw, wanted in task.batches(split):
+            if group and (wanted != kept or size >= GROUP_BYTES):
+                assert kept is not None
+                yield decode(Group(split.topic, split.partition, group, kept), columns)
+                group, size = [], 0
+            kept = wanted
+            group.append(raw)
+            size += len(raw.payload)
+        if kept is not None and group:
+            yield decode(Group(split.topic, split.partition, group, kept), columns)
+
+
+class _Task:
+    """The connections of one task."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        self._opened_store: RemoteStorage | None = None
+        self._opened_client: HistoryClient | None = None
+
+    def close(self) -> None:
+        if self._opened_store is not None:
+            self._opened_store.close()
+        if self._opened_client is not None:
+            self._opened_client.close()
+
+    def batches(self, split: Split) -> Iterator[tuple[RawBatch, Kept]]:
+        """Batches, and which of their offsets count."""
+        waiting = deque((split, piece) for piece in split.pieces)
+        same = 0
+        while waiting:
+            of, piece = waiting.popleft()
+            kept, position = Kept(piece.start, piece.end), piece.start
+            try:
+                for raw in self._of_piece(of, piece):
+                    position, same = raw.header.next_offset, 0
+                    yield raw, kept
+            except (RemoteResourceNotFound, CorruptRemoteDataError, GoneError) as error:
+                same += 1
+                if position < piece.end:
+                    again = self._again(of, position, piece, error, is_last=same >= _SAME_MAX)
+                    waiting.extendleft((again, one) for one in reversed(again.pieces))
+
+    def _of_piece(self, split: Split, piece: Piece) -> Iterator[RawBatch]:
+        if piece.part is None:
+            return broker_batches(self._client, split, piece)
+        aborted = []
+        if self._settings.is_committed:
+            aborted = aborted_in(
+                self._store,
+                piece,
+                split.aborted,
+                lambda offset: self._client.aborted_behind(
+                    split.topic, split.topic_id, split.partition, offset
+                ),
+            )
+        return remote_batches(self._store, piece, aborted)
+
+    def _again(
+        self, split: Split, position: int, piece: Piece, error: Exception, *, is_last: bool
+    ) -> Split:
+        """What is left of [position, end of the piece), by a new look at the partition."""
+        client = self._client
+        name, fails = f"{split.topic}-{split.partition}", self._settings.fails_on_data_loss
+        try:
+            (log,) = views_of(client, split.topic, [split.partition])
+        except UnknownTopicError:
+            log = None
+        if log is None or log.topic_id != split.topic_id:
+            lost(f"{name} was deleted; [{position}, {piece.end}) is gone", fails=fails)
+            return replace(split, pieces=())
+        start, end = check_range(log, position, piece.end, fails=fails)
+        if start >= end:
+            return replace(split, pieces=())
+        found = split_of(client, log, start, end, is_committed=self._settings.is_committed)
+        first = found.pieces[0]
+        is_same = (
+            piece.part is not None
+            and first.part is not None
+            and first.part.segment.segment_id == piece.part.segment.segment_id
+        )
+        if is_same or is_last:
+            raise error
+        return found
+
+    @property
+    def _client(self) -> HistoryClient:
+        if self._opened_client is None:
+            servers = self._settings.bootstrap_servers
+            self._opened_client = HistoryClient(servers, is_committed=self._settings.is_committed)
+        return self._opened_client
+
+    @property
+    def _store(self) -> RemoteStorage:
+        if self._opened_store is None:
+            settings = self._settings
+            try:
+                self._opened_store = open_store_of(dict(settings.store), {}, settings.store_class)
+            except (ClusterError, ValueError) as error:
+                text = "the remote store can't be opened here; options rsm.config.* name another"
+                raise ClusterError(f"{text}: {error}") from None
+        return self._opened_store

@@ -1,0 +1,100 @@
+"""The batches of a remote piece, in ranges of bytes: memory does not depend on a segment's size."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from tidelog_pipeline.history.aborted import AbortedRange, is_aborted
+from tidelog_pipeline.history.decoder import RawBatch
+from tidelog_protocol.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, crc_is_valid, read_header
+from tidelog_protocol.records import records_payload
+from tidelog_storage.indexes import OFFSET_ENTRY
+from tidelog_storage.remote.api import IndexKind
+from tidelog_storage.remote.chunks import CorruptRemoteDataError, read_exactly
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tidelog_pipeline.history.planner import Piece
+    from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
+
+__all__ = ["RANGE_BYTES", "remote_batches"]
+
+RANGE_BYTES = 8 << 20
+
+
+def remote_batches(
+    store: RemoteStorage,
+    piece: Piece,
+    aborted: Sequence[AbortedRange],
+    range_bytes: int = RANGE_BYTES,
+) -> Iterator[RawBatch]:
+    """The batches with offsets of the piece, without markers and aborted transactions.
+
+    The first and the last may have offsets outside of it. RemoteStorageError, of which
+    RemoteResourceNotFound if the segment was deleted; ProtocolError for a batch that can't be
+    decompressed.
+    """
+    assert piece.part is not None
+    segment = piece.part.segment
+    position = _position_of(store, segment, piece.start)
+    wanted = range_bytes
+    while position < segment.size:
+        last = min(position + wanted, segment.size) - 1
+        with closing(store.fetch_segment(segment, position, last)) as stream:
+            data = memoryview(read_exactly(stream, last + 1 - position))
+        if len(data) < last + 1 - position:
+            raise _corrupt(segment, position, f"it ends after {len(data)} bytes")
+        inside = 0
+        while (size := _whole_batch(segment, data, inside, position)) > 0:
+            header = read_header(data, inside)
+            if header.base_offset >= piece.end:
+                return
+            if header.last_offset >= piece.start:
+                if not crc_is_valid(data, header, inside):
+                    raise _corrupt(segment, position + inside, "its CRC is wrong")
+                is_left_out = header.is_control or not header.records_count
+                if not is_left_out and not is_aborted(header, aborted):
+                    yield RawBatch(header, records_payload(data, header, inside))
+            inside += size
+        position += inside
+        if inside:
+            wanted = range_bytes
+        elif last + 1 == segment.size:
+            raise _corrupt(segment, position, "its last batch is cut")
+        else:  # one batch is larger than the range
+            wanted = max(2 * wanted, -size)
+
+
+def _whole_batch(segment: RemoteSegment, data: memoryview, inside: int, position: int) -> int:
+    """The bytes of the batch at `inside`; if it is not whole there, minus what is known of them."""
+    left = len(data) - inside
+    if left < HEADER_BYTES:
+        return -HEADER_BYTES
+    header = read_header(data, inside)
+    size = header.batch_length + LENGTH_OVERHEAD
+    if header.magic != MAGIC or not HEADER_BYTES <= size <= segment.size - position - inside:
+        raise _corrupt(segment, position + inside, "it is no record batch")
+    return size if size <= left else -size
+
+
+def _position_of(store: RemoteStorage, segment: RemoteSegment, offset: int) -> int:
+    """Where a batch begins at or before an offset, by the offset index."""
+    if offset <= segment.start_offset:
+        return 0
+    with closing(store.fetch_index(segment, IndexKind.OFFSET)) as stream:
+        data = stream.read()
+    if len(data) % OFFSET_ENTRY.size:
+        raise CorruptRemoteDataError(f"{segment.segment_id}: its offset index is cut")
+    found = 0
+    for relative, position in OFFSET_ENTRY.iter_unpack(data):
+        if segment.start_offset + relative > offset:
+            break
+        found = position
+    return found
+
+
+def _corrupt(segment: RemoteSegment, position: int, what: str) -> CorruptRemoteDataError:
+    name = f"{segment.topic}-{segment.partition} {segment.start_offset}..{segment.end_offset}"
+    return CorruptRemoteDataError(f"{name}, segment {segment.segment_id}, byte {position}: {what}")

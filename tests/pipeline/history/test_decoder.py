@@ -1,0 +1,108 @@
+"""Batches to Arrow columns: the same records as the protocol's own reader, one by one."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the spark extra is not installed")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidelog_pipeline.history.decoder import COLUMNS, Group, Kept, RawBatch, decode
+from tidelog_protocol.batch import LOG_APPEND_TIME, read_header
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.records import Record, build_batch, iter_records, records_payload
+
+EVERY = list(COLUMNS)
+ALL = Kept(0, 1 << 62)
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+part = st.none() | st.binary(max_size=300)
+headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
+record = st.tuples(
+    st.integers(1, 300), st.integers(-1, 1 << 44), part, part, headers.map(tuple)
+)  # offsets after the one before: compaction leaves gaps
+
+
+@st.composite
+def batches(draw) -> list[bytes]:
+    found = []
+    offset = draw(st.integers(0, 1 << 40))
+    for _ in range(draw(st.integers(1, 4))):
+        base = offset
+        records = []
+        for gap, *rest in draw(st.lists(record, min_size=1, max_size=8)):
+            offset += gap
+            records.append(Record(offset, *rest))
+        kind = draw(st.sampled_from([0, LOG_APPEND_TIME]))
+        codec = draw(st.integers(0, 4))
+        found.append(build_batch(records, base_offset=base, codec=codec, timestamp_type=kind))
+        offset += 1
+    return found
+
+
+def raw(batch: bytes) -> RawBatch:
+    header = read_header(batch)
+    return RawBatch(header, records_payload(batch, header))
+
+
+def expected(found: list[bytes], kept: Kept) -> list[dict]:
+    rows = []
+    for batch in found:
+        header = read_header(batch)
+        for one in iter_records(batch):
+            time = header.max_timestamp if header.timestamp_type else one.timestamp
+            listed = [{"key": key, "value": value} for key, value in one.headers] or None
+            row = (one.key, one.value, "t", 3, one.offset, time, header.timestamp_type, listed)
+            if kept.start <= one.offset < kept.end:
+                rows.append(dict(zip(EVERY, row, strict=True)))
+    return rows
+
+
+def shown(batch) -> list[dict]:
+    rows = batch.to_pylist()
+    for row in rows:
+        row["timestamp"] = (row["timestamp"] - EPOCH) // datetime.timedelta(milliseconds=1)
+    return rows
+
+
+@settings(deadline=None)
+@given(batches(), st.data())
+def test_rows_are_those_of_the_records(found: list[bytes], data: st.DataObject) -> None:
+    first, after = read_header(found[0]).base_offset, read_header(found[-1]).next_offset
+    kept = Kept(data.draw(st.integers(first, after)), data.draw(st.integers(first, after + 1)))
+    raws = [raw(batch) for batch in found]
+    assert shown(decode(Group("t", 3, raws, ALL), EVERY)) == expected(found, ALL)
+    assert shown(decode(Group("t", 3, raws, kept), EVERY)) == expected(found, kept)
+
+
+def test_only_the_columns_that_are_asked_for_come_in_their_order() -> None:
+    raws = [raw(build_batch([Record(5, 7, b"k", b"v")], base_offset=5))]
+    batch = decode(Group("t", 0, raws, ALL), ["timestamp", "key"])
+    assert batch.schema.names == ["timestamp", "key"]
+    assert batch.to_pydict()["key"] == [b"k"]
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_damaged_payload_is_an_error_or_other_records_and_never_a_crash(data) -> None:
+    whole = raw(build_batch([Record(n, n, b"key", b"value" * 9, (("h", b"x"),)) for n in range(9)]))
+    damaged = bytearray(whole.payload)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(damaged[: data.draw(st.sampled_from([len(damaged), len(damaged) - 1, 0]))])
+    try:
+        rows = decode(Group("t", 0, [RawBatch(whole.header, cut)], ALL), EVERY)
+    except (ProtocolError, OverflowError):
+        return
+    assert rows.num_rows == 9
+    rows.validate(full=True)
+
+
+def test_a_time_beyond_sparks_is_refused() -> None:
+    raws = [raw(build_batch([Record(0, 1 << 62, None, b"v")]))]
+    with pytest.raises(OverflowError, match="long overflow"):
+        decode(Group("t", 0, raws, ALL), ["timestamp"])
