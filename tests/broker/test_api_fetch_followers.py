@@ -115,8 +115,18 @@ class TestProgress:
         assert path.partition("foo").remotes[2].log_end_offset == 3
 
         assert path.partition("foo").remotes[2].last_fetch_ms == path.clock.now_ms
-        follow(path, 0, epoch=-1)  # too old to say
-        assert path.partition("foo").remotes[2].log_end_offset == 0
+
+    def test_a_fetch_without_a_broker_epoch_is_no_progress(self, path: DataPath) -> None:
+        """Any client may send a Fetch below v15 with a follower's id: acks=all waits on."""
+        assert path.produce("foo", 0, batch(3), acks=-1, timeout_ms=1000) is None
+        replica = path.partition("foo").remotes[2]
+        answer = follow(path, 3, epoch=-1)
+        assert (answer.error_code, answer.high_watermark) == (0, 0)
+        assert replica.log_end_offset == -1
+        assert len(path.replicas.produce_purgatory) == 1
+        follow(path, 3)
+        assert path.partition("foo").log.high_watermark == 3
+        assert not path.replicas.produce_purgatory
 
     def test_a_claimed_epoch_locks_no_follower_out(self, path: DataPath) -> None:
         """Any client may send a Fetch with a follower's id, and any epoch."""

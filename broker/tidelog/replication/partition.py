@@ -596,14 +596,16 @@ class Partition:
         """Record that a follower has everything below its fetch offset. False if the fetch is from
         an earlier life of that broker (KIP-903; Kafka's Replica.updateFetchStateOrThrow).
 
-        An epoch above the registered one is not recorded: this broker's image is behind, or the
-        epoch is invented.
+        Without an epoch (below Fetch v15, or from a broker that is not registered yet) nothing is
+        recorded. Kafka records it, so that any client may claim what a replica has: acks=all would
+        be answered though the followers are stopped. Nor is an epoch above the registered one: this
+        broker's image is behind, or the epoch is invented.
         """
         broker, epoch = self._rules.brokers.get(params.replica_id), params.replica_epoch
         registered = _NO_EPOCH if broker is None else broker.epoch
-        if epoch > registered:
+        if epoch == _NO_EPOCH or epoch > registered:
             return True
-        if epoch not in (_NO_EPOCH, registered):
+        if epoch != registered:
             return False
         self.remotes[params.replica_id].record_fetch(
             request.fetch_offset,
