@@ -20,7 +20,7 @@ from support.consumer_groups import held_of
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.control import broker_state
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.group import Group, GroupLimits
+from tidelog.coordinators.groups.group import Group
 from tidelog.coordinators.groups.records import decode
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog_protocol.errors import ErrorCode
@@ -547,7 +547,7 @@ class Lives:
             for record in iter_records(log, position):
                 latest.pop(record.key, None)
                 latest[record.key] = record.value
-        shard = GroupShard(index, 0, GroupLimits())
+        shard = GroupShard(index, 0)
         for key, value in latest.items():
             change = decode(key, value)
             if value is not None and change is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
-from tidelog.coordinators.groups.group import GroupLimits, GroupState
+from tidelog.coordinators.groups.group import GroupState
 from tidelog.coordinators.groups.member import Now
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.coordinators.groups.records import (
@@ -45,7 +45,7 @@ def test_groups_are_written_as_kafka_does() -> None:
     for record in (RECORDS[0], RECORDS[1], RECORDS[3]):
         change = decode(record.key, record.value)
         assert isinstance(change, GroupChange)
-        shard = GroupShard(0, 0, GroupLimits())
+        shard = GroupShard(0, 0)
         shard.replay(change, record.offset + 1, NOW)
         group = shard.groups["wire1"]
         assignments = {name: member.assignment for name, member in group.members.items()}
@@ -53,7 +53,7 @@ def test_groups_are_written_as_kafka_does() -> None:
 
 
 def test_a_loaded_group_is_what_was_written() -> None:
-    shard = GroupShard(0, 0, GroupLimits())
+    shard = GroupShard(0, 0)
     record = RECORDS[1]
     change = decode(record.key, record.value)
     assert isinstance(change, GroupChange)
@@ -71,7 +71,7 @@ def test_a_loaded_group_is_what_was_written() -> None:
 
 
 def test_a_whole_log_of_kafka_loads_with_groups_of_both_protocols() -> None:
-    shard = GroupShard(0, 0, GroupLimits())
+    shard = GroupShard(0, 0)
     for record in RECORDS:
         change = decode(record.key, record.value)
         assert change is not None

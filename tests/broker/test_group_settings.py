@@ -9,9 +9,8 @@ import pytest
 from support.metadata import broker_config, cluster
 from tidelog.config.broker import BrokerConfig, update_mode
 from tidelog.config.group_settings import GROUP_KEYS, effective, validate_group
-from tidelog.coordinators.groups.consumer.settings import assignor_names, limits_of
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
-from tidelog.coordinators.groups.streams import limits as streams_limits
+from tidelog.coordinators.groups.limits import assignor_names, limits_of
 from tidelog.coordinators.groups.streams.views import StreamsLimits
 from tidelog_storage.config_key import ConfigError
 
@@ -254,7 +253,8 @@ def test_wrong_durations(value: str) -> None:
 def limits(config: BrokerConfig, **own: Any) -> ConsumerLimits:
     settings = {name.replace("_", "."): value for name, value in own.items()}
     image = cluster()._replace(group_configs={"g": settings})
-    return limits_of(config, image, "g")
+    found: ConsumerLimits = limits_of(config, image, "consumer", "g")
+    return found
 
 
 def test_the_limits_of_a_group_are_the_brokers_or_its_own() -> None:
@@ -281,9 +281,9 @@ def test_limits_that_changed_later_cut_a_groups_own_value() -> None:
 def test_the_limits_of_a_streams_group_are_the_brokers_or_its_own() -> None:
     image = cluster()
     at_once = StreamsLimits(initial_rebalance_delay_ms=0)  # on a developer's machine
-    assert streams_limits.limits_of(broker_config(), image, "g") == at_once
+    assert limits_of(broker_config(), image, "streams", "g") == at_once
     delay = broker_config(group_streams_initial_rebalance_delay_ms="3000")
-    assert streams_limits.limits_of(delay, image, "g") == StreamsLimits()
+    assert limits_of(delay, image, "streams", "g") == StreamsLimits()
     own = {
         "streams.session.timeout.ms": "70000",
         "streams.num.standby.replicas": "1",
@@ -291,7 +291,7 @@ def test_the_limits_of_a_streams_group_are_the_brokers_or_its_own() -> None:
     }
     image = image._replace(group_configs={"g": own})
     config = broker_config(group_streams_max_size="3")
-    assert streams_limits.limits_of(config, image, "g") == StreamsLimits(
+    assert limits_of(config, image, "streams", "g") == StreamsLimits(
         session_timeout_ms=60_000, size_max=3, initial_rebalance_delay_ms=0, standby_replicas=1
     )
 

@@ -3,6 +3,7 @@
 group.py        one classic group: the steps of its state machine, the moves of a rebalance; pure
 kinds.py        what a group may be
 states.py       its states, their transitions, and its limits
+limits.py       the settings that count for a group of any type
 members.py      its members: the leader, static and pending ones; pure
 member.py       one member, results and effects of the machine; pure
 offsets.py      committed offsets, their store, when they expire; pure

@@ -25,13 +25,13 @@ from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
     from tidelog.coordinators.groups.consumer.mixed import MixedGroups
-    from tidelog.coordinators.groups.consumer.views import ConsumerLimits
     from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
     from tidelog.coordinators.groups.member import (
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.modern.topics import ImageTopics
     from tidelog.coordinators.groups.offsets import OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
-    from tidelog.coordinators.groups.share.views import ShareLimits
-    from tidelog.coordinators.groups.streams.views import StreamsLimits
     from tidelog.replication.internal_topics import KeyValue, LoadedRecord
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
@@ -125,31 +123,15 @@ class GroupCoordinator:
 
     def new_shard(self, index: int, leader_epoch: int) -> GroupShard:
         """Create a shard; this and the next three methods are for `LedPartitions`."""
-        from tidelog.coordinators.groups.shard import GroupShard, LimitsOf
-        from tidelog.coordinators.groups.states import GroupLimits
+        from tidelog.coordinators.groups.shard import GroupShard
 
-        config = self.config
-        limits = GroupLimits(config.group_initial_rebalance_delay_ms, config.group_max_size)
-        limits_of = LimitsOf(self._limits_of, self._share_limits_of, self._streams_limits_of)
-        return GroupShard(index, leader_epoch, limits, limits_of)
+        return GroupShard(index, leader_epoch, self._limits_of)
 
-    def _limits_of(self, group_id: str) -> ConsumerLimits:
-        from tidelog.coordinators.groups.consumer.settings import limits_of
+    def _limits_of(self, group_type: str, group_id: str) -> Any:
+        from tidelog.coordinators.groups.limits import limits_of
 
         assert self._image is not None, "an image makes this broker lead a shard"
-        return limits_of(self._configured_as, self._image, group_id)
-
-    def _share_limits_of(self, group_id: str) -> ShareLimits:
-        from tidelog.coordinators.groups.share.limits import limits_of
-
-        assert self._image is not None, "an image makes this broker lead a shard"
-        return limits_of(self._configured_as, self._image, group_id)
-
-    def _streams_limits_of(self, group_id: str) -> StreamsLimits:
-        from tidelog.coordinators.groups.streams.limits import limits_of
-
-        assert self._image is not None, "an image makes this broker lead a shard"
-        return limits_of(self._configured_as, self._image, group_id)
+        return limits_of(self._configured_as, self._image, group_type, group_id)
 
     def replay(self, shard: GroupShard, chunk: list[LoadedRecord]) -> None:
         """Apply records of the log."""
@@ -229,12 +211,8 @@ class GroupCoordinator:
         found = self.find(group_id)
         if isinstance(found, ErrorCode):
             return
-        if found[1].type == "share":
-            found[1].limits = self._share_limits_of(group_id)
-        elif found[1].type == "consumer":
-            found[1].limits = self._limits_of(group_id)
-        elif found[1].type == "streams":
-            found[1].limits = self._streams_limits_of(group_id)
+        group = found[1]
+        group.limits = self._limits_of(group.type, group_id)
 
     def _group_ids(self) -> list[str]:
         return [group_id for shard in self.led.active() for group_id in shard.groups]
@@ -341,7 +319,7 @@ class GroupCoordinator:
 
         before = shard.groups.get(group_id)
         records = [] if before is None else tombstones(before)
-        group = Group(group_id, now, shard.limits)
+        group = Group(group_id, now, shard.limits_of("classic", group_id))
         error = self._append(shard, [*records, group_record(group, {})], ())
         if error is not ErrorCode.NONE:
             return error

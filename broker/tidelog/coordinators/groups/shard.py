@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.limits import DEFAULTS
 from tidelog.coordinators.groups.member import Member
 from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetChange, OffsetStore
 from tidelog.coordinators.groups.pending import PendingOffsets
 from tidelog.coordinators.groups.records import GroupChange
-from tidelog.coordinators.groups.share.views import ShareLimits
-from tidelog.coordinators.groups.states import GroupLimits, GroupState
-from tidelog.coordinators.groups.streams.views import StreamsLimits
+from tidelog.coordinators.groups.states import GroupState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import TypeAlias
 
     from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
+    from tidelog.coordinators.groups.limits import LimitsOf
     from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.states import GroupLimits
     from tidelog.seams import TimerHandle
     from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
 
@@ -39,21 +39,6 @@ class Watch(NamedTuple):
     at_ms: int
 
 
-class LimitsOf(NamedTuple):
-    """Functions that return the settings of a group, by its type."""
-
-    consumer: Callable[[str], ConsumerLimits]
-    share: Callable[[str], ShareLimits]
-    streams: Callable[[str], StreamsLimits]
-
-
-DEFAULT_LIMITS = LimitsOf(
-    lambda _group_id: ConsumerLimits(),
-    lambda _group_id: ShareLimits(),
-    lambda _group_id: StreamsLimits(),
-)
-
-
 class GroupShard:
     """Groups and offsets of one partition.
 
@@ -65,13 +50,10 @@ class GroupShard:
         self,
         index: int,
         leader_epoch: int,
-        limits: GroupLimits,
-        limits_of: LimitsOf = DEFAULT_LIMITS,
+        limits_of: LimitsOf = lambda group_type, _group_id: DEFAULTS[group_type],
     ) -> None:
-        """`limits` is of classic groups, `limits_of` of the others."""
         self.index = index
         self.leader_epoch = leader_epoch
-        self.limits = limits
         self.limits_of = limits_of
         self.is_loading = True
         self.groups: dict[str, AnyGroup] = {}
@@ -87,7 +69,7 @@ class GroupShard:
     def _simple_group(self, group_id: str, now: Now) -> None:
         """Create a group for offsets without a group, as Kafka does."""
         if group_id not in self.groups:
-            self.groups[group_id] = Group(group_id, now, self.limits)
+            self.groups[group_id] = Group(group_id, now, self.limits_of("classic", group_id))
 
     def replay(
         self, change: Change, end_offset: int, now: Now, producer_id: int | None = None
@@ -103,9 +85,8 @@ class GroupShard:
         if not isinstance(change, GroupChange):
             self.replay_consumer(change)
         elif change.value is not None:
-            self.groups[change.group_id] = _restored(
-                change.group_id, change.value, now, self.limits
-            )
+            limits = self.limits_of("classic", change.group_id)
+            self.groups[change.group_id] = _restored(change.group_id, change.value, now, limits)
         elif isinstance(self.groups.get(change.group_id), Group):
             del self.groups[change.group_id]
 
@@ -133,19 +114,20 @@ class GroupShard:
             group.replay(record)
 
     def _new_group(self, group_id: str, group_type: str) -> MemberGroup:
+        limits = self.limits_of(group_type, group_id)
         if group_type == "share":
             from tidelog.coordinators.groups.share.group import ShareGroup  # noqa: PLC0415 - late
 
-            return ShareGroup(group_id, self.limits_of.share(group_id))
+            return ShareGroup(group_id, limits)
         if group_type == "streams":
             from tidelog.coordinators.groups.streams.group import (  # noqa: PLC0415 - late
                 StreamsGroup,
             )
 
-            return StreamsGroup(group_id, self.limits_of.streams(group_id))
+            return StreamsGroup(group_id, limits)
         from tidelog.coordinators.groups.consumer.group import ConsumerGroup  # noqa: PLC0415 - late
 
-        return ConsumerGroup(group_id, self.limits_of.consumer(group_id))
+        return ConsumerGroup(group_id, limits)
 
     def appended(self, changes: Sequence[OffsetChange], end_offset: int, now: Now) -> None:
         """Apply appended offsets; `advance` commits them later."""

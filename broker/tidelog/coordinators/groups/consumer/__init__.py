@@ -16,5 +16,4 @@ migration.py      a classic group as a consumer group, and back; pure
 mixed.py          appends and applies what classic members and migration change
 membership.py     heartbeats and ended sessions: appends and applies their records
 records.py        records of a group from and to Kafka's bytes
-settings.py       the settings that count for one group
 """

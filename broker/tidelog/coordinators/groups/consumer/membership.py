@@ -1,9 +1,4 @@
-"""Heartbeats of the members of KIP-848 groups.
-
-It passes a request, the topics and the time to the pure group, has the coordinator append and apply
-the records, and answers once they are committed. It does not know the wire. The coordinator itself
-ends sessions.
-"""
+"""Heartbeats of the members of KIP-848 groups, some of which make one of a classic group."""
 
 from __future__ import annotations
 
@@ -12,8 +7,9 @@ from typing import TYPE_CHECKING
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.migration import upgraded
 from tidelog.coordinators.groups.consumer.requests import check
-from tidelog.coordinators.groups.consumer.settings import assignor_names
 from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.limits import assignor_names
+from tidelog.coordinators.groups.modern.membership import ModernMembership, group_of
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import uuid_to_str
@@ -29,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["ConsumerMembership"]
 
 
-class ConsumerMembership:
+class ConsumerMembership(ModernMembership):
     """Members of the KIP-848 groups of a `GroupCoordinator`."""
 
     def __init__(self, coordinator: GroupCoordinator, rng: Rng) -> None:
-        self._coordinator = coordinator
+        super().__init__(coordinator)
         self._rng = rng
 
     async def heartbeat(
@@ -44,9 +40,7 @@ class ConsumerMembership:
         coordinator = self._coordinator
         assignors = assignor_names(coordinator.config) if request.server_assignor else ()
         check(group_id, request, needs_member_id=needs_member_id, assignors=assignors)
-        shard = coordinator.shard_of(group_id)
-        if isinstance(shard, ErrorCode):
-            raise RefusedError(shard)
+        shard = self._shard_of(group_id)
         if not request.member_id:  # before v1 the coordinator makes the id of a new member
             request = request._replace(member_id=uuid_to_str(self._rng.uuid()))
         now = coordinator.now()
@@ -56,19 +50,15 @@ class ConsumerMembership:
             group.resume(now)
         step = group.heartbeat(request, coordinator.topics, now)
         records += step.records
-        if records:
-            is_leaving = request.epoch < 0
-            append = coordinator.mixed.remove if is_leaving else coordinator.append_consumer
-            error = append(shard, group, records)
+        if request.epoch < 0:
+            error = coordinator.mixed.remove(shard, group, records)
             if error is not ErrorCode.NONE:
                 raise RefusedError(error)
-            if isinstance(before, Group) and before.members:
-                coordinator.upgraded(shard, before)
         else:
-            coordinator.watch_session(shard, group, now)
-        error = await coordinator.settled(shard, wrote=bool(records))
-        if error is not ErrorCode.NONE:
-            raise RefusedError(error)
+            self._append(shard, group, records, now)
+        if isinstance(before, Group) and before.members:
+            coordinator.upgraded(shard, before)
+        await self._committed(shard, records)
         return step.answer
 
     def _group(
@@ -77,16 +67,8 @@ class ConsumerMembership:
         """Return the group of a heartbeat, a new one if it may begin one. A classic group becomes
         one of KIP-848 with these records."""
         group = shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group, []
-        is_join = epoch == 0
-        limits = shard.limits_of.consumer(group_id)
-        if is_join and (group is None or (isinstance(group, Group) and group.is_empty)):
-            return ConsumerGroup(group_id, limits), []
-        if is_join and isinstance(group, Group):
+        if epoch == 0 and isinstance(group, Group) and not group.is_empty:
+            limits = shard.limits_of("consumer", group_id)
             policy = self._coordinator.config.group_consumer_migration_policy
             return upgraded(group, limits, self._coordinator.topics, policy)
-        message = f"Group {group_id} is not a consumer group."
-        if group is None:
-            message = f"{'Consumer group' if epoch > 0 else 'Group'} {group_id} not found."
-        raise RefusedError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+        return group_of(shard, group_id, epoch, ConsumerGroup, may_replace=True), []

@@ -266,9 +266,10 @@ class MixedGroups:
         """
         coordinator = self._coordinator
         now = coordinator.now()
+        limits = shard.limits_of("classic", group.group_id)
         try:
             classic, records = downgraded(
-                group, rest, shard.limits, coordinator.topics, now, is_stable=is_stable
+                group, rest, limits, coordinator.topics, now, is_stable=is_stable
             )
         except ProtocolError as error:
             logger.warning("Cannot downgrade consumer group %s: %s", group.group_id, error)

@@ -8,6 +8,7 @@ records.py        records of all three kinds, from and to Kafka's bytes
 deadlines.py      when members must be heard of again; pure
 views.py          what these see: settings, the group; pure
 draft.py          when a target assignment is due, and its records; pure
+membership.py     finds a group, appends the records of a heartbeat, awaits their commit
 topics.py         the cluster's topics, as a group sees them; pure
 subscriptions.py  what the members subscribe to, counted; pure
 metadata_hash.py  the hash by which a group sees that its topics changed; pure

@@ -37,6 +37,7 @@ class ModernGroup(Generic[M, T, L]):
     Invariant: a member of `targets` is in `members`.
     """
 
+    type: str
     records: ClassVar[GroupRecords[Any, Any]]
     retention_start_ms = NO_TIMESTAMP  # offsets expire by the time of their commits
 

@@ -9,7 +9,6 @@ group.py       one group: answers heartbeats with records; pure
 draft.py       the records of one heartbeat: subscription, target assignment, partitions; pure
 requests.py    a heartbeat: its fields and the checks of them; pure
 views.py       what these see: settings, the group
-limits.py      the settings that count for one group
 records.py     records of a group from and to its members
 membership.py  heartbeats: appends and applies their records
 state_changes.py  has the share coordinator begin and delete the state of partitions

@@ -16,7 +16,6 @@ requests.py    a heartbeat: its fields, the checks of them, its answer; pure
 views.py       what these see: settings, the group
 commits.py     may a member commit or fetch offsets; pure
 wire.py        from and to the messages of KIP-1071; pure
-limits.py      the settings that count for one group
 records.py     records of a group from and to its members and topology
 topic_creation.py  creates missing internal topics, keeps why that failed
 membership.py  handles heartbeats: the group decides, the coordinator appends the records
