@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tidelog
-from tidelog.config import group_keys, keys, tiered_keys
+from tidelog.config import group_keys, keys, security_keys, tiered_keys
 from tidelog.config.broker import DEVELOPER_PROFILE, update_mode
 from tidelog.config.client_metrics import CLIENT_METRICS_KEYS
 from tidelog.config.group_settings import GROUP_KEYS
@@ -72,6 +72,7 @@ Kafka 4.4 unless the text says "tidelog's own".
 """
 SECTIONS = {
     "Process and listeners": keys.ProcessKeys,
+    "Security": security_keys.TlsKeys,
     "Creation of topics": keys.TopicKeys,
     "Metadata quorum and cluster": keys.QuorumKeys,
     "Fetches and replication": keys.FetchKeys,

@@ -28,7 +28,6 @@ from tidelog_storage.config import ConfigError, LogConfig
 from tidelog_storage.manager import LogManager
 
 if TYPE_CHECKING:
-    from asyncio import BaseProtocol
     from collections.abc import Callable
 
     from tidelog.cluster.metadata.image import ClusterImage
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.metrics.meters import Meters
     from tidelog.metrics.prometheus import PrometheusEndpoint
+    from tidelog.network.connections import Connections
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Listener, Network, Runtime
 
@@ -57,10 +57,10 @@ log = logging.getLogger("tidelog.server")
 class ClientListeners:
     """The listeners for clients of this broker: those of the start, and those added since."""
 
-    def __init__(self, config: BrokerConfig, on_removed: Callable[[str], None]) -> None:
-        """`on_removed` gets the name of a listener that is closed while the broker runs."""
+    def __init__(self, config: BrokerConfig, connections: Connections) -> None:
+        """`connections` are those of the listeners."""
         self._config = config
-        self._on_removed = on_removed
+        self._connections = connections
         self.bound: list[Listener] = []
         self.added: dict[str, Listener] = {}
         self._wanted: dict[str, Endpoint] = {}  # to be added
@@ -79,22 +79,16 @@ class ClientListeners:
         name = self._config.inter_broker_listener()
         return sorted(self._advertised, key=lambda endpoint: endpoint.name != name)
 
-    async def open(self, network: Network, factory: Callable[[str], BaseProtocol]) -> None:
-        """Bind all listeners; StartError if one fails; `close` then closes those bound before.
-
-        `factory` creates the protocol object of a connection on the listener of that name.
-        """
+    async def open(self, network: Network) -> None:
+        """Bind all listeners; StartError or ConfigError if one fails; `close` then closes those
+        bound before."""
         config = self._config
-        for endpoint in (*config.controller_listeners(), *config.client_listeners()):
-            problem = _protocol_problem(config, endpoint)
-            if problem is not None:
-                raise StartError(problem)
-        self._network, self._factory = network, factory
+        self._network = network
+        for endpoint in config.client_listeners():
+            self._connections.guard(config.listener_settings(endpoint.name))
         for endpoint in config.client_listeners():
             try:
-                listener = await network.listen(
-                    endpoint.host, endpoint.port, partial(factory, endpoint.name)
-                )
+                listener = await self._listen(endpoint)
             except OSError as error:
                 address = f"{endpoint.host or '*'}:{endpoint.port}"
                 raise StartError(f"cannot listen on {address}: {system_words(error)}") from error
@@ -104,6 +98,12 @@ class ClientListeners:
             self._completed(endpoint, self.bound[listeners.index(endpoint.name)])
             for endpoint in config.advertised_endpoints()
         ]
+
+    async def _listen(self, endpoint: Endpoint) -> Listener:
+        guard = self._connections.guards.get(endpoint.name)
+        factory = partial(self._connections.factory, endpoint.name)
+        tls = None if guard is None else guard.tls
+        return await self._network.listen(endpoint.host, endpoint.port, factory, tls)
 
     def _completed(self, advertised: Endpoint, bound: Listener) -> Endpoint:
         """Fill in the bound port, and the machine's name for an empty host."""
@@ -122,14 +122,17 @@ class ClientListeners:
         new = {one.name: one for one in config.client_listeners() if one.name not in of_start}
         missing = [one for name, one in new.items() if name not in self._wanted]
         self._wanted = new
+        self._renew_certificates(config)
         for name in self.added.keys() - new.keys():
             self.added.pop(name).close()
-            self._on_removed(name)
+            self._connections.close_of(name)
+            self._connections.guards.pop(name, None)
             log.info("listener %s is closed", name)
         for endpoint in missing:
-            problem = _protocol_problem(config, endpoint)
-            if problem is not None:
-                log.error("%s", problem)
+            try:
+                self._connections.guard(config.listener_settings(endpoint.name))
+            except ConfigError as error:
+                log.error("%s", error.message)
                 continue
             task = asyncio.get_running_loop().create_task(
                 self._add(endpoint), name=f"listener {endpoint.name}"
@@ -137,10 +140,17 @@ class ClientListeners:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _renew_certificates(self, config: BrokerConfig) -> None:
+        """Read the key and trust stores again, also if only the files have changed."""
+        for name, guard in self._connections.guards.items():
+            try:
+                guard.renew(config.listener_settings(name))
+            except ConfigError as error:
+                log.error("listener %s keeps its certificates: %s", name, error.message)
+
     async def _add(self, endpoint: Endpoint) -> None:
-        factory = partial(self._factory, endpoint.name)
         try:
-            listener = await self._network.listen(endpoint.host, endpoint.port, factory)
+            listener = await self._listen(endpoint)
         except OSError as error:
             address = f"{endpoint.host or '*'}:{endpoint.port}"
             log.error("cannot listen on %s: %s", address, system_words(error))
@@ -156,14 +166,6 @@ class ClientListeners:
         self._wanted = {}
         for listener in (*self.bound, *self.added.values()):
             listener.close()
-
-
-def _protocol_problem(config: BrokerConfig, endpoint: Endpoint) -> str | None:
-    protocols = dict(entry.split(":") for entry in config.listener_security_protocol_map.split(","))
-    protocol = protocols.get(endpoint.name, "PLAINTEXT")
-    if protocol == "PLAINTEXT":
-        return None
-    return f"listeners: {endpoint.name} uses {protocol}, but only PLAINTEXT is supported"
 
 
 def open_logs(

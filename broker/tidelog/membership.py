@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.api.brokers import BrokersApi
@@ -226,10 +227,16 @@ class Membership:
     # -- start -------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Bind the controller listener; OSError when its address is taken."""
+        """Bind the controller listener; OSError when its address is taken, ConfigError."""
+        connections = self._connections
         for endpoint in self._config.controller_listeners():
+            connections.guard(self._config.listener_settings(endpoint.name))
+            guard = connections.guards.get(endpoint.name)
             self._listener = await self._runtime.network.listen(
-                endpoint.host, endpoint.port, self._connections.factory
+                endpoint.host,
+                endpoint.port,
+                partial(connections.factory, endpoint.name),
+                None if guard is None else guard.tls,
             )
 
     def new_metadata_log(self, settings: MetadataLogSettings) -> MetadataLog:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tidelog.descriptors import Doorkeeper, share_out, watch_accept_errors
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
+    from ssl import SSLContext
 
     from tidelog.seams import Timeline
     from tidelog_storage.seams import FileSystem
@@ -29,6 +31,7 @@ T = TypeVar("T")
 EXECUTOR_THREADS_MAX = 4
 ACCEPTS_AT_ONCE = 4  # a refused connection is closed some turns of the loop later
 FREE_PORT_TRIES = 10
+HANDSHAKE_S_MAX = 10.0  # of TLS
 SEND_BUFFER_BYTES = 4800 << 10  # an answer of four partitions of 1 MiB, and how Linux counts it
 
 
@@ -92,13 +95,17 @@ class SystemNetwork:
         self._backlog = backlog
 
     async def listen(
-        self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        tls: SSLContext | None = None,
     ) -> SystemListener:
         """Listen; OSError when the address is taken. An empty host stands for all interfaces, which
         share one port."""
         loop = asyncio.get_running_loop()
         doorkeeper = Doorkeeper(protocol_factory)
-        server = await _bind(doorkeeper, host, port)
+        server = await _bind(doorkeeper, host, port, tls)
         for listening in server.sockets:
             _enlarge_backlog(listening.fileno(), self._backlog)
         doorkeeper.listening = server.sockets[0].fileno()
@@ -107,23 +114,39 @@ class SystemNetwork:
         return SystemListener(server)
 
     async def connect(
-        self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        tls: SSLContext | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Open a connection; OSError without an answer."""
         loop = asyncio.get_running_loop()
-        return await loop.create_connection(protocol_factory, host, port)
+        timeout_s = None if tls is None else HANDSHAKE_S_MAX
+        return await loop.create_connection(
+            protocol_factory, host, port, ssl=tls, ssl_handshake_timeout=timeout_s
+        )
 
 
-async def _bind(doorkeeper: Doorkeeper, host: str, port: int) -> asyncio.Server:
+async def _bind(
+    doorkeeper: Doorkeeper, host: str, port: int, tls: SSLContext | None
+) -> asyncio.Server:
     """Bind. All interfaces are those of IPv4 and IPv6, and with port 0 each would take its own."""
     loop = asyncio.get_running_loop()
+    bind = partial(
+        loop.create_server,
+        doorkeeper,
+        backlog=ACCEPTS_AT_ONCE,
+        ssl=tls,
+        ssl_handshake_timeout=None if tls is None else HANDSHAKE_S_MAX,
+    )
     for _ in range(0 if host or port else FREE_PORT_TRIES):
         with socket.socket() as probe:
             probe.bind(("", 0))
             free = probe.getsockname()[1]
         with contextlib.suppress(OSError):  # something else has the port, perhaps of IPv6 alone
-            return await loop.create_server(doorkeeper, None, free, backlog=ACCEPTS_AT_ONCE)
-    return await loop.create_server(doorkeeper, host or None, port, backlog=ACCEPTS_AT_ONCE)
+            return await bind(None, free)
+    return await bind(host or None, port)
 
 
 def _enlarge_backlog(listening: int, backlog: int) -> None:

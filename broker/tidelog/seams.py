@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import asyncio
     import builtins
     from collections.abc import Callable
+    from ssl import SSLContext
 
     from tidelog_storage.seams import FileSystem
 
@@ -84,15 +85,24 @@ class Network(Protocol):
     """asyncio's transport/protocol pair, because the data path is a `BufferedProtocol`."""
 
     async def listen(
-        self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        tls: SSLContext | None = None,
     ) -> Listener:
-        """Listen; OSError when the address is taken."""
+        """Listen, with TLS by this context if there is one; OSError when the address is taken."""
         ...
 
     async def connect(
-        self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        tls: SSLContext | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Open a connection; OSError without an answer."""
+        """Open a connection, with TLS by this context if there is one; OSError without an answer,
+        or if TLS fails."""
         ...
 
 

@@ -57,6 +57,7 @@ from tidelog.replication.topic_configs import topic_configs
 from tidelog.start_error import StartError, one_line
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.checkpoints import CheckpointError
+from tidelog_storage.config_key import ConfigError
 from tidelog_storage.directory import LogDirectoryError
 from tidelog_storage.types import StorageError
 
@@ -115,7 +116,7 @@ class BrokerServer:
             unfinished_bytes_max=config.queued_max_request_bytes,
             connections_max=config.max_connections,
         )
-        self._listeners = ClientListeners(config, self._connections.close_of)
+        self._listeners = ClientListeners(config, self._connections)
         self._settings = DynamicSettings(config)
         self._membership = Membership(config, runtime, new_fetcher)
         self._logs: LogManager | None = None
@@ -261,6 +262,7 @@ class BrokerServer:
             StorageError,
             ReplayError,
             ProtocolError,
+            ConfigError,
             OSError,
         ) as error:
             await self._undo()
@@ -272,7 +274,7 @@ class BrokerServer:
             raise
 
     async def _listen(self) -> None:
-        await self._listeners.open(self.runtime.network, self._connections.factory)
+        await self._listeners.open(self.runtime.network)
         await self._membership.listen()
 
     async def _start_on_logs(self, cluster_id: str) -> None:

@@ -70,7 +70,7 @@ def test_developer_profile_is_valid_and_underneath() -> None:
         ({"listeners": "A://h:70000"}, "listeners", "Unable to parse"),
         ({"listeners": "A://h:1,A://h:2"}, "listeners", "different name"),
         ({"listeners": "CONTROLLER://h:1"}, "listeners", "at least one broker listener"),
-        ({"listeners": "A://0.0.0.0:1"}, "advertised.listeners", "0.0.0.0"),
+        ({"listeners": "SSL://0.0.0.0:1"}, "advertised.listeners", "0.0.0.0"),
         ({"advertised_listeners": "A://h"}, "advertised.listeners", "Unable to parse"),
         ({"advertised_listeners": "A://h:1"}, "advertised.listeners", "not among"),
         ({"inter_broker_listener_name": "A"}, "inter.broker.listener.name", "not among"),
@@ -228,3 +228,35 @@ def test_a_quorum_that_cannot_be(key: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.from_properties({**CLUSTER, key: value})
     assert caught.value.key == key
+
+
+def test_a_listener_has_its_own_settings_before_those_of_all() -> None:
+    config = broker_config(
+        listeners="SSL://:1,OTHER://:2",
+        listener_security_protocol_map="SSL:SSL,OTHER:PLAINTEXT",
+        inter_broker_listener_name="OTHER",
+        ssl_client_auth="required",
+        **{"listener.name.ssl.ssl.client.auth": "requested"},
+    )
+    own, others = config.listener_settings("SSL"), config.listener_settings("OTHER")
+    assert (own.protocol, others.protocol) == ("SSL", "PLAINTEXT")
+    assert own.value("ssl.client.auth") == "requested"
+    assert others.value("ssl.client.auth") == "required"
+    assert own.key("ssl.client.auth") == "listener.name.ssl.ssl.client.auth"
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"listener.name.a.no.such": "1"}, "listener.name.a.no.such"),
+        ({"listener_security_protocol_map": "PLAINTEXT"}, "listener.security.protocol.map"),
+        ({"listener_security_protocol_map": "PLAINTEXT:TLS"}, "listener.security.protocol.map"),
+        ({"listeners": "A://h:1"}, "listener.security.protocol.map"),
+        (
+            {"inter_broker_listener_name": "PLAINTEXT", "security_inter_broker_protocol": "SSL"},
+            "inter.broker.listener.name",
+        ),
+    ],
+)
+def test_listeners_that_do_not_fit_are_refused(settings: dict[str, str], key: str) -> None:
+    assert refused(**settings).key == key

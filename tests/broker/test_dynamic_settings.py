@@ -170,8 +170,10 @@ def test_a_cordoned_directory_gets_no_new_replicas(tmp_path: Path) -> None:
 
 
 def test_listeners_come_and_go_and_those_of_the_start_stay() -> None:
+    protocols = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT"}
+
     async def test() -> None:
-        async with tidelog.Cluster() as cluster:
+        async with tidelog.Cluster(protocols) as cluster:
             server: Any = cluster.brokers[0].server
             bootstrap, own = cluster.bootstrap_servers, server.config.given["listeners"]
             error = await alter_broker(bootstrap, "EXTRA://127.0.0.1:0", "listeners")

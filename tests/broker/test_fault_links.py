@@ -115,7 +115,7 @@ def test_a_gate_counts_the_requests_that_it_holds_or_slows() -> None:
 
 def test_a_new_connection_waits_until_both_ways_are_open() -> None:
     class Net:
-        async def connect(self, host: str, port: int, factory: Callable[[], Any]) -> Any:
+        async def connect(self, host: str, port: int, factory: Callable[[], Any], tls: None) -> Any:
             return Wire(), factory()
 
     async def test() -> None:

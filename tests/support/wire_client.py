@@ -18,6 +18,7 @@ from tidelog_protocol.frames import RequestHeader, decode_response_header, reque
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
 
 if TYPE_CHECKING:
+    import ssl
     from typing import Self
 
     from tidelog_protocol.schema import Message
@@ -52,10 +53,10 @@ class WireClient:
         self._sent: list[tuple[int, Message, int]] = []
 
     @classmethod
-    async def connect(cls, bootstrap_server: str) -> Self:
+    async def connect(cls, bootstrap_server: str, tls: ssl.SSLContext | None = None) -> Self:
         """Connect to `host:port`."""
         host, _, port = bootstrap_server.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port), limit=1 << 20))
+        return cls(*await asyncio.open_connection(host, int(port), limit=1 << 20, ssl=tls))
 
     async def ask(self, message: Message, version: int) -> Any:
         """Send a request and return its response."""

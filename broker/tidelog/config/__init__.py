@@ -7,6 +7,7 @@ group_keys.py  settings of consumer groups of KIP-848, of share and of streams g
 group_limits.py  minimum and maximum of these, and the rules between them
 group_settings.py  what one group may set for itself
 client_metrics.py  what one subscription of clients' metrics may set (KIP-714)
+security_keys.py  settings of TLS and SASL; listeners.py  the values of one listener
 patterns.py    regular expressions of clients
 broker.py      BrokerConfig: the settings of one broker, checked
 properties.py  Java's properties format

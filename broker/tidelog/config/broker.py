@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from tidelog.config import group_keys
 from tidelog.config import keys as config_keys
 from tidelog.config.group_limits import check_group_keys
+from tidelog.config.listeners import ListenerSettings, check_listener_name, security_protocols
+from tidelog.config.security_keys import TlsKeys
 from tidelog.config.tiered_keys import TieredKeys, is_place_of_store
 from tidelog.config.vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
 from tidelog_storage.config import BROKER_KEYS, LogConfig
@@ -68,6 +70,7 @@ class BrokerConfig(
     group_keys.ShareCoordinatorKeys,
     group_keys.StreamsGroupKeys,
     config_keys.TransactionKeys,
+    TlsKeys,
     TieredKeys,
 ):
     """The settings of one broker, immutable; attributes are Kafka's names with underscores.
@@ -95,7 +98,10 @@ class BrokerConfig(
         raise AttributeError(f"{name}: a BrokerConfig does not change; build a new one")
 
     def __repr__(self) -> str:
-        return f"BrokerConfig({dict(self.given)!r})"
+        shown = {
+            name: text if self.shows(name) else "[hidden]" for name, text in self.given.items()
+        }
+        return f"BrokerConfig({shown!r})"
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
@@ -128,7 +134,11 @@ class BrokerConfig(
         Undeclared names are left out: a downgraded broker may find some. ConfigError for an invalid
         value.
         """
-        known = {name: text for name, text in overrides.items() if name in self.KEYS}
+        known = {
+            name: text
+            for name, text in overrides.items()
+            if name in self.KEYS or check_listener_name(name) is not None
+        }
         if not known:
             return self
         config = BrokerConfig.from_properties({**self.given, **known})
@@ -149,7 +159,11 @@ class BrokerConfig(
                 raise ConfigError(
                     name, f"{name} can only be set while the broker runs, as with kafka-configs"
                 )
-            if name not in self.KEYS and not name.startswith(prefixes):
+            if (
+                name not in self.KEYS
+                and not name.startswith(prefixes)
+                and check_listener_name(name) is None
+            ):
                 import difflib  # noqa: PLC0415 - errors are rare
 
                 near = difflib.get_close_matches(name, self.KEYS, n=1)
@@ -167,7 +181,7 @@ class BrokerConfig(
     def shows(self, name: str) -> bool:
         """Return whether a key's value may be shown: an undeclared one may be a plug-in's
         secret."""
-        key = ALTERABLE_KEYS.get(name)
+        key = ALTERABLE_KEYS.get(name) or check_listener_name(name)
         if key is not None:
             return not key.sensitive
         prefix, text = self.remote_log_storage_manager_impl_prefix, self.given.get(name)
@@ -204,7 +218,38 @@ class BrokerConfig(
                 "queued.max.request.bytes must be larger or equal to socket.request.max.bytes",
             )
         self._check_advertised([endpoint.name for endpoint in self.client_listeners()])
+        self._check_protocols()
         check_group_keys(self.value)
+
+    def _check_protocols(self) -> None:
+        if self.inter_broker_listener_name and "security.inter.broker.protocol" in self.given:
+            raise ConfigError(
+                "inter.broker.listener.name",
+                "Only one of inter.broker.listener.name and security.inter.broker.protocol should"
+                " be set.",
+            )
+        between = {self.inter_broker_listener()} if not self.is_alone() else set()
+        for endpoint in (*self.client_listeners(), *self.controller_listeners()):
+            protocol = self.listener_settings(endpoint.name).protocol
+            is_between = endpoint.name in between or endpoint in self.controller_listeners()
+            if is_between and protocol != "PLAINTEXT":
+                raise ConfigError(
+                    "listeners",
+                    f"listeners: {endpoint.name} uses {protocol}, which is not supported there",
+                )
+
+    def listener_settings(self, listener: str) -> ListenerSettings:
+        """Return the settings of one listener; ConfigError if its protocol is unknown."""
+        key = "listener.security.protocol.map"
+        protocols = security_protocols(self.listener_security_protocol_map)
+        # As in Kafka: until the map is set, controllers' listeners of other names have no security.
+        if key not in self.given and listener in self.controller_listener_names:
+            protocols.setdefault(listener, "PLAINTEXT")
+        if listener not in protocols:
+            raise ConfigError(
+                key, f"Listener with name {listener} defined in listeners not found in {key}."
+            )
+        return ListenerSettings(self.__dict__, self.given, listener, protocols[listener])
 
     def _check_advertised(self, listeners: list[str]) -> None:
         advertised = self.advertised_endpoints()
@@ -353,6 +398,8 @@ class BrokerConfig(
         names = [endpoint.name for endpoint in self.advertised_endpoints()]
         if self.inter_broker_listener_name is not None:
             return self.inter_broker_listener_name
+        if "security.inter.broker.protocol" in self.given:
+            return self.security_inter_broker_protocol
         return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
 
     def connections_per_ip(self) -> dict[str, int]:

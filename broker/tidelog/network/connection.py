@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tidelog.network.dispatch import Dispatcher, RequestContext
+    from tidelog.security.guard import Guard
     from tidelog_protocol.schema import Buffer
 
 __all__ = ["Connection"]
@@ -55,6 +56,7 @@ class ConnectionOwner(Protocol):
 
     frame_bytes_max: int
     receive_buffer: memoryview
+    guards: dict[str, Guard]
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -149,9 +151,27 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         self._socket = _socket_of(transport)
         # A byte that the socket does not take pauses writing: the rest stays here by reference.
-        self._transport.set_write_buffer_limits(high=0)
+        # With TLS, the limit 0 would count as reached by no bytes at all.
+        is_tls = transport.get_extra_info("sslcontext") is not None
+        self._transport.set_write_buffer_limits(high=1 if is_tls else 0)
         self.client_host, self.client_port = _address(transport, "peername")
         self._owner.join(self)
+        guard = self._owner.guards.get(self.listener)
+        if guard is not None:
+            self._admit(guard)
+
+    def _admit(self, guard: Guard) -> None:
+        """Let the listener's guard say what this connection belongs to."""
+        principal = guard.principal_of(self._transport)
+        if principal is None:
+            log.info(
+                "closing %s:%d: no rule of ssl.principal.mapping.rules has its certificate's name",
+                self.client_host,
+                self.client_port,
+            )
+            self.abort()
+        else:
+            self.principal = principal
 
     def go_through(self, gate: Callable[[Any], Any]) -> None:
         """Use what `gate` returns in the place of the transport, and never the socket directly."""

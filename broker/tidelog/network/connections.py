@@ -12,11 +12,14 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tidelog.network.connection import Connection
+from tidelog_storage.config_key import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tidelog.config.listeners import ListenerSettings
     from tidelog.network.dispatch import Dispatcher
+    from tidelog.security.guard import Guard
 
 __all__ = ["Connections"]
 
@@ -53,6 +56,8 @@ class Connections:
         self._unfinished_bytes = 0
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.live: dict[Connection, None] = {}
+        self.guards: dict[str, Guard] = {}
+        """What secures the listeners that are not PLAINTEXT, by their names."""
         self.is_stopped = False
         self.on_empty: Callable[[], None] | None = None
         self.gate: Callable[[Any], Any] | None = None
@@ -76,6 +81,17 @@ class Connections:
     def factory(self, listener: str = "") -> Connection:
         """Create the protocol object of a new connection on the listener of that name."""
         return Connection(self, listener)
+
+    def guard(self, settings: ListenerSettings) -> None:
+        """Secure a listener's connections, unless it is PLAINTEXT; ConfigError."""
+        if settings.is_sasl:
+            key = "listener.security.protocol.map"
+            text = f"{key}: {settings.listener} uses {settings.protocol}, which is not supported"
+            raise ConfigError(key, text)
+        if settings.protocol != "PLAINTEXT":
+            from tidelog.security.guard import Guard  # noqa: PLC0415 - few listeners have one
+
+            self.guards[settings.listener] = Guard(settings)
 
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin to read requests, including those of early clients, and to close idle connections.

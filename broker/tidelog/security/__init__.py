@@ -1,4 +1,8 @@
 """The identities of clients, and how connections prove them.
 
 principal.py    the name and kind of what sends requests
+guard.py        the security of one listener
+tls.py          contexts of TLS for listeners and for connections to other brokers
+stores.py       key and trust stores of Java as PEM
+names.py        the user's name that a client's certificate has
 """

@@ -131,7 +131,7 @@ class SimDoor:
         self.network, self.host = network, host
 
     async def listen(
-        self, host: str, port: int, protocol_factory: Callable[[], Any]
+        self, host: str, port: int, protocol_factory: Callable[[], Any], tls: object = None
     ) -> SimListener:
         """Listen on this host; the address in `host` only names it."""
         port = port or self.network.free_port()
@@ -142,7 +142,7 @@ class SimDoor:
         return listener
 
     async def connect(
-        self, host: str, port: int, protocol_factory: Callable[[], Any]
+        self, host: str, port: int, protocol_factory: Callable[[], Any], tls: object = None
     ) -> tuple[SimTransport, Any]:
         """Connect to (host, port), after a latency."""
         await asyncio.sleep(self.network.draw_latency(self.host, host))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from ssl import SSLContext
 
     from tidelog.seams import Listener, Network
 
@@ -152,20 +153,28 @@ class GatedNetwork:
         self._changed = asyncio.Event()
 
     async def listen(
-        self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        tls: SSLContext | None = None,
     ) -> Listener:
         """Listen as ever."""
-        return await self._network.listen(host, port, protocol_factory)
+        return await self._network.listen(host, port, protocol_factory, tls)
 
     async def connect(
-        self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
+        self,
+        host: str,
+        port: int,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        tls: SSLContext | None = None,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect, once both ways are open."""
         if not self._is_open(host, port):
             self._held(host, port, 1)
         while not self._is_open(host, port):
             await self._changed.wait()
-        transport, protocol = await self._network.connect(host, port, protocol_factory)
+        transport, protocol = await self._network.connect(host, port, protocol_factory, tls)
         if isinstance(protocol, Gateable):
             protocol.go_through(lambda transport: self.gate(transport, host, port))
         return transport, protocol

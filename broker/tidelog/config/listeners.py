@@ -1,0 +1,108 @@
+"""The settings of one listener: its own, else those of all listeners.
+
+Kafka: AbstractConfig.valuesWithPrefixOverride, ListenerName.configPrefix.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.config.security_keys import PROTOCOLS, TlsKeys
+from tidelog_storage.config_key import ConfigError, collect_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidelog_storage.config_key import ConfigKey
+
+__all__ = ["LISTENER_PREFIX", "ListenerSettings", "check_listener_name", "security_protocols"]
+
+LISTENER_PREFIX = "listener.name."
+_OWN = collect_keys(TlsKeys)
+_NEVER_OWN = {
+    "security.inter.broker.protocol",
+    "sasl.mechanism.inter.broker.protocol",
+    "sasl.mechanism.controller.protocol",
+    "connection.failed.authentication.delay.ms",
+}
+
+
+class ListenerSettings:
+    """What one listener follows."""
+
+    def __init__(
+        self, values: Mapping[str, object], given: Mapping[str, str], listener: str, protocol: str
+    ) -> None:
+        """`values` are those of all listeners, by Kafka's names with underscores."""
+        self._values = values
+        self._given = given
+        self._prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        self.listener = listener
+        self.protocol = protocol
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def is_sasl(self) -> bool:
+        """Whether its clients authenticate by SASL."""
+        return self.protocol.startswith("SASL")
+
+    def key(self, name: str, mechanism: str | None = None) -> str:
+        """Return the key that gives the value: what an error names."""
+        own = f"{self._prefix}{name}"
+        if mechanism is not None:
+            of_mechanism = f"{self._prefix}{mechanism.lower()}.{name}"
+            if of_mechanism in self._given or name == "sasl.jaas.config":
+                return of_mechanism
+        return own if own in self._given else name
+
+    def value(self, name: str, mechanism: str | None = None) -> Any:
+        """Return a value; ConfigError if the listener's own is invalid."""
+        key = self.key(name, mechanism)
+        if key != name:
+            text = self._given.get(key)
+            return None if text is None else _parse(key, text, _OWN[name])
+        return self._values[name.replace(".", "_")]
+
+    def is_own(self, name: str) -> bool:
+        """Whether the listener has its own value."""
+        return f"{self._prefix}{name}" in self._given
+
+
+def check_listener_name(name: str) -> ConfigKey | None:
+    """Return the key behind `listener.name.<listener>.[<mechanism>.]<key>`; None if there is
+    none."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    parts = name[len(LISTENER_PREFIX) :].split(".")
+    for start in (1, 2):
+        key = _OWN.get(".".join(parts[start:]))
+        if key is not None and key.name not in _NEVER_OWN and all(parts[:start]):
+            return key
+    return None
+
+
+def security_protocols(text: str) -> dict[str, str]:
+    """Return the protocol of each listener that listener.security.protocol.map names; ConfigError
+    for another form."""
+    name, protocols = "listener.security.protocol.map", dict[str, str]()
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        listener, colon, protocol = entry.rpartition(":")
+        if not (colon and listener):
+            raise ConfigError(name, f"{name}: {entry!r} is not of the form LISTENER:PROTOCOL")
+        if protocol.upper() not in PROTOCOLS:
+            raise ConfigError(
+                name, f"{name}: {protocol!r} of {listener} is none of {', '.join(PROTOCOLS)}"
+            )
+        protocols[listener.upper()] = protocol.upper()
+    return protocols
+
+
+def _parse(key: str, text: str, declared: ConfigKey) -> Any:
+    try:
+        return declared.parse(text)
+    except ConfigError as error:
+        raise ConfigError(key, error.message.replace(declared.name, key)) from None

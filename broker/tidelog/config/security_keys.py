@@ -1,0 +1,100 @@
+"""Settings of security: listeners' protocols and TLS.
+
+Each may be given for one listener, as `listener.name.<listener>.<key>`, and those of SASL for one
+mechanism of it, as `listener.name.<listener>.<mechanism>.<key>`; `listeners.py` finds the value
+that applies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidelog.config.vocabulary import (
+    LOW,
+    PER_BROKER,
+    BrokerKey,
+    string,
+    strings,
+)
+
+__all__ = ["PROTOCOLS", "TlsKeys"]
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_STORE_TYPES = ("JKS", "PKCS12", "PEM")
+
+
+def secret(documentation: str, **options: Any) -> Any:
+    """A secret: never shown."""
+    return BrokerKey("PASSWORD", None, documentation, sensitive=True, mode=PER_BROKER, **options)
+
+
+class TlsKeys:
+    """Listeners' protocols, certificates and keys."""
+
+    security_inter_broker_protocol: str = string(
+        "PLAINTEXT",
+        "Protocol of the listener for traffic between brokers, if inter.broker.listener.name does "
+        "not name it.",
+        choices=PROTOCOLS,
+    )
+    ssl_keystore_type: str = string(
+        "JKS",
+        "Format of the key store: PEM, PKCS12 or JKS. As in Java, a file of the other of the last "
+        "two formats is read too.",
+        choices=_STORE_TYPES,
+        mode=PER_BROKER,
+    )
+    ssl_keystore_location: str | None = string(
+        None, "File with the broker's key and certificates.", mode=PER_BROKER
+    )
+    ssl_keystore_password: str | None = secret("Password of the key store; not for PEM.")
+    ssl_key_password: str | None = secret(
+        "Password of the private key; that of the key store if unset."
+    )
+    ssl_keystore_key: str | None = secret(
+        "The broker's key itself, as PEM, in the place of a file."
+    )
+    ssl_keystore_certificate_chain: str | None = secret(
+        "The broker's certificate and those that signed it, as PEM, in the place of a file."
+    )
+    ssl_truststore_type: str = string(
+        "JKS",
+        "Format of the trust store: PEM, PKCS12 or JKS.",
+        choices=_STORE_TYPES,
+        mode=PER_BROKER,
+    )
+    ssl_truststore_location: str | None = string(
+        None, "File with the certificates that this broker trusts.", mode=PER_BROKER
+    )
+    ssl_truststore_password: str | None = secret("Password of the trust store; not for PEM.")
+    ssl_truststore_certificates: str | None = secret(
+        "Trusted certificates themselves, as PEM, in the place of a file."
+    )
+    ssl_client_auth: str = string(
+        "none",
+        "Whether clients need certificates. A listener of SASL_SSL follows it only if it is set "
+        "for this listener.",
+        choices=("required", "requested", "none"),
+        mode=PER_BROKER,
+    )
+    ssl_principal_mapping_rules: str = string(
+        "DEFAULT",
+        "Rules that make a user's name of the distinguished name of a client's certificate: "
+        "RULE:pattern/replacement/[LU], ... The first that matches counts.",
+        importance=LOW,
+    )
+    ssl_enabled_protocols: list[str] = strings(
+        ("TLSv1.2", "TLSv1.3"), "Versions of TLS that are spoken.", mode=PER_BROKER
+    )
+    ssl_cipher_suites: list[str] = strings(
+        (), "Cipher suites, by Java's names; all usual ones if empty.", mode=PER_BROKER
+    )
+    ssl_endpoint_identification_algorithm: str = string(
+        "https",
+        "How this broker checks the names of brokers that it connects to; empty for not at all.",
+        importance=LOW,
+        mode=PER_BROKER,
+    )
+    ssl_protocol: str = string(
+        "TLSv1.3", "Newest version of TLS of a Java process.", mode=PER_BROKER, inert=True
+    )

@@ -1,0 +1,252 @@
+"""TLS of one listener, and of this broker's connections to others: contexts made of `ssl.*`.
+
+Kafka: DefaultSslEngineFactory. Python's ssl reads keys from files alone, so a key that comes from
+somewhere else is in a file of its own, which only this user may read, while it is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.security.stores import Store, StoreError, read_store
+from tidelog_storage.config_key import ConfigError
+
+if TYPE_CHECKING:
+    from tidelog.config.listeners import ListenerSettings
+
+__all__ = ["RenewableContext", "client_context", "server_context"]
+
+_VERSIONS = {
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+_CLIENT_AUTH = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_SUITES_OF_1_3 = (
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+)
+
+
+class RenewableContext(ssl.SSLContext):
+    """A context whose later connections are those of `current`, so that certificates can be
+    renewed while the listener stays open."""
+
+    current: ssl.SSLContext
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        """Begin a connection with the current certificates."""
+        return self.current.wrap_bio(*arguments, **options)
+
+    @classmethod
+    def of(cls, current: ssl.SSLContext) -> RenewableContext:
+        """Return a context that begins with this one."""
+        context = cls(ssl.PROTOCOL_TLS_SERVER)
+        context.current = current
+        return context
+
+
+def server_context(settings: ListenerSettings) -> ssl.SSLContext:
+    """Return the context of a listener; ConfigError names the key that is wrong."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if not _load_own(context, settings):
+        key = settings.key("ssl.keystore.location")
+        raise ConfigError(
+            key, f"{key}: the listener {settings.listener} of {settings.protocol} needs a key store"
+        )
+    if settings.protocol == "SSL" or settings.is_own("ssl.client.auth"):
+        context.verify_mode = _CLIENT_AUTH[settings.value("ssl.client.auth")]
+    _load_trusted(context, settings)
+    _restrict(context, settings)
+    return context
+
+
+def client_context(settings: ListenerSettings) -> ssl.SSLContext:
+    """Return the context of connections to a listener of other brokers; ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    algorithm = settings.value("ssl.endpoint.identification.algorithm")
+    context.check_hostname = algorithm.lower() == "https"
+    _load_own(context, settings)
+    if not _load_trusted(context, settings):
+        context.load_default_certs()
+    _restrict(context, settings)
+    return context
+
+
+# -- certificates ----------------------------------------------------------------------------------
+
+
+class _Names(NamedTuple):
+    """The keys of one store."""
+
+    kind: str
+    location: str
+    password: str
+    inline: str
+
+
+_KEYSTORE = _Names(
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.certificate.chain",
+)
+_TRUSTSTORE = _Names(
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+)
+
+
+def _load_own(context: ssl.SSLContext, settings: ListenerSettings) -> bool:
+    """Load the broker's key and certificates; return whether it has some."""
+    key_password = settings.value("ssl.key.password")
+    pem = settings.value("ssl.keystore.key")
+    chain = settings.value("ssl.keystore.certificate.chain")
+    if (pem is None) != (chain is None):
+        given, missing = "ssl.keystore.key", "ssl.keystore.certificate.chain"
+        if pem is None:
+            given, missing = missing, given
+        raise ConfigError(missing, f"{settings.key(missing)} is missing beside {given}")
+    store = _store(settings, _KEYSTORE)
+    if store is None:
+        return False
+    is_pem = settings.value("ssl.keystore.type") == "PEM"
+    name = settings.key("ssl.keystore.location" if pem is None else "ssl.keystore.key")
+    if pem is not None:
+        store = store._replace(key=pem.encode())
+    if not store.key:
+        raise ConfigError(name, f"{name}: there is no private key in it")
+    try:
+        _load_chain(context, store, key_password if is_pem else None)
+    except (ssl.SSLError, ValueError, _NoPasswordError) as error:
+        if isinstance(error, _NoPasswordError) or "PEM" in str(error) or "decrypt" in str(error):
+            raise ConfigError(
+                name, f"{name}: the private key is invalid, or ssl.key.password is wrong"
+            ) from None
+        reason = getattr(error, "reason", None) or error
+        raise ConfigError(name, f"{name}: {reason}") from None
+    return True
+
+
+class _NoPasswordError(Exception):
+    """The key is encrypted, and there is no password."""
+
+
+def _load_chain(context: ssl.SSLContext, store: Store, password: str | None) -> None:
+    def ask() -> str:
+        if password is None:
+            raise _NoPasswordError
+        return password
+
+    handle, path = tempfile.mkstemp(prefix="tidelog-")  # mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(store.key + b"\n" + store.chain)
+        context.load_cert_chain(path, password=ask)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _load_trusted(context: ssl.SSLContext, settings: ListenerSettings) -> bool:
+    """Load the certificates that are trusted; return whether there are some."""
+    store = _store(settings, _TRUSTSTORE)
+    if store is None:
+        return False
+    inline = settings.value(_TRUSTSTORE.inline) is not None
+    name = settings.key(_TRUSTSTORE.inline if inline else _TRUSTSTORE.location)
+    try:
+        context.load_verify_locations(cadata=store.trusted.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(name, f"{name}: there are no certificates in it") from None
+    return True
+
+
+def _store(settings: ListenerSettings, names: _Names) -> Store | None:
+    """Read what a store has, from its file or from the settings."""
+    kind, location = settings.value(names.kind), settings.value(names.location)
+    password, inline = settings.value(names.password), settings.value(names.inline)
+    key = settings.key(names.location)
+    if inline is not None:
+        if kind != "PEM" or location is not None:
+            wrong = settings.key(names.inline)
+            other = names.kind if kind != "PEM" else names.location
+            raise ConfigError(
+                wrong,
+                f"{wrong}: is for {names.kind}=PEM, without {other}={kind}"
+                if kind != "PEM"
+                else f"{wrong}: cannot be beside {other}",
+            )
+        return Store(b"", inline.encode(), inline.encode())
+    if location is None:
+        if password is not None:
+            raise ConfigError(key, f"{key} is missing beside {names.password}")
+        return None
+    data = _read(key, location)
+    if kind == "PEM":
+        return Store(data if b"PRIVATE KEY" in data else b"", data, data)
+    if password is None and names is _KEYSTORE:
+        missing = settings.key(names.password)
+        raise ConfigError(missing, f"{missing} is missing beside {names.location}")
+    try:
+        return read_store(data, password, settings.value("ssl.key.password"))
+    except StoreError as error:
+        raise ConfigError(key, f"{key}: {location}: {error}") from None
+
+
+def _read(key: str, path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ConfigError(key, f"{key}: {path}: {error.strerror}") from None
+
+
+# -- versions and ciphers --------------------------------------------------------------------------
+
+
+def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
+    """Allow the versions and ciphers that the settings name."""
+    name = "ssl.enabled.protocols"
+    wanted = settings.value(name) or list(_VERSIONS)
+    unknown = [version for version in wanted if version not in _VERSIONS]
+    if unknown:
+        key = settings.key(name)
+        raise ConfigError(key, f"{key}: {unknown[0]} is none of {', '.join(_VERSIONS)}")
+    suites = settings.value("ssl.cipher.suites")
+    if suites:
+        older = [_of_openssl(settings, suite) for suite in suites if suite not in _SUITES_OF_1_3]
+        if older:
+            context.set_ciphers(":".join(older))
+        if not older or len(older) == len(suites):  # suites of one version alone
+            kept = "TLSv1.2" if older else "TLSv1.3"
+            wanted = [version for version in wanted if version == kept]
+        if not wanted:
+            key = settings.key("ssl.cipher.suites")
+            raise ConfigError(key, f"{key}: none is of a version in ssl.enabled.protocols")
+    versions = sorted(_VERSIONS[version] for version in wanted)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+
+
+def _of_openssl(settings: ListenerSettings, suite: str) -> str:
+    """Return OpenSSL's name of a suite of TLS 1.2."""
+    exchange, with_, rest = suite.removeprefix("TLS_").partition("_WITH_")
+    name = rest.replace("AES_128", "AES128").replace("AES_256", "AES256")
+    name = name.replace("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305").replace("_CBC", "")
+    name = "-".join([exchange, name]).replace("_", "-").removeprefix("RSA-")
+    known = {each["name"] for each in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()}
+    if not with_ or name not in known:
+        key = settings.key("ssl.cipher.suites")
+        raise ConfigError(key, f"{key}: {suite} is not known here")
+    return name

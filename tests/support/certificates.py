@@ -1,0 +1,131 @@
+"""Certificates for tests: one authority, and what it signed."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import ipaddress
+from typing import TYPE_CHECKING, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PEM = serialization.Encoding.PEM
+PASSWORD = "store-password"
+
+
+class Pair(NamedTuple):
+    """A certificate and its key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def chain_pem(self) -> str:
+        return self.certificate.public_bytes(PEM).decode()
+
+    @property
+    def key_pem(self) -> str:
+        return self.key_pem_with(None)
+
+    def key_pem_with(self, password: str | None) -> str:
+        lock: serialization.KeySerializationEncryption = serialization.NoEncryption()
+        if password is not None:
+            lock = serialization.BestAvailableEncryption(password.encode())
+        form = serialization.PrivateFormat.PKCS8
+        return self.key.private_bytes(PEM, form, lock).decode()
+
+    def pkcs12(self, password: str = PASSWORD) -> bytes:
+        """Its key store."""
+        lock = serialization.BestAvailableEncryption(password.encode())
+        return pkcs12.serialize_key_and_certificates(b"own", self.key, self.certificate, None, lock)
+
+
+class Authority:
+    """Signs certificates."""
+
+    def __init__(self, name: str = "authority") -> None:
+        self.pair = _signed(name, None, is_authority=True)
+
+    @property
+    def pem(self) -> str:
+        return self.pair.chain_pem
+
+    def sign(self, name: str, *, hosts: tuple[str, ...] = ("localhost", "127.0.0.1")) -> Pair:
+        """Return a certificate with this common name, and unit `tests`."""
+        return _signed(name, self.pair, hosts=hosts)
+
+    def truststore(self, password: str = PASSWORD) -> bytes:
+        """A PKCS12 store with its certificate."""
+        lock = serialization.BestAvailableEncryption(password.encode())
+        return pkcs12.serialize_key_and_certificates(
+            None, None, None, [self.pair.certificate], lock
+        )
+
+    def listener(self, name: str, **more: str) -> dict[str, str]:
+        """Settings of TLS with a certificate of this name."""
+        own = self.sign(name)
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": own.key_pem,
+            "ssl.keystore.certificate.chain": own.chain_pem,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.certificates": self.pem,
+            **{key.replace("_", "."): value for key, value in more.items()},
+        }
+
+    def client_files(self, folder: Path, name: str) -> dict[str, str]:
+        """Write a client's files; return their names for OpenSSL: ca, certificate, key."""
+        own = self.sign(name)
+        files = {"ca": self.pem, "certificate": own.chain_pem, "key": own.key_pem}
+        for each, text in files.items():
+            (folder / f"{name}-{each}.pem").write_text(text)
+        return {each: str(folder / f"{name}-{each}.pem") for each in files}
+
+
+@functools.cache
+def authority() -> Authority:
+    """The authority of this process."""
+    return Authority()
+
+
+def _signed(
+    name: str, by: Pair | None, *, is_authority: bool = False, hosts: tuple[str, ...] = ()
+) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "tests"),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+    )
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if by is None else by.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    if hosts:
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
+        )
+    return Pair(builder.sign((by.key if by else key), hashes.SHA256()), key)
+
+
+def _host(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
