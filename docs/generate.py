@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tidelog
-from tidelog.config import group_keys, keys, security_keys, tiered_keys
+from tidelog.config import authorizer_keys, group_keys, keys, security_keys, tiered_keys
 from tidelog.config.broker import DEVELOPER_PROFILE, update_mode
 from tidelog.config.client_metrics import CLIENT_METRICS_KEYS
 from tidelog.config.group_settings import GROUP_KEYS
@@ -84,6 +84,7 @@ SECTIONS = {
     "Share groups": group_keys.ShareGroupKeys,
     "Streams groups": group_keys.StreamsGroupKeys,
     "Transactions": keys.TransactionKeys,
+    "Authorizer": authorizer_keys.AuthorizerKeys,
     "Remote tier": tiered_keys.TieredKeys,
 }
 PROFILE = """\

@@ -22,6 +22,7 @@ The rooms, outermost first; each imports only rooms below it:
     healing/                   finds and repairs damaged logs and remote segments
     publisher.py               calls what follows the cluster's metadata, in one order
     assembly.py                the handlers of each listener
+    authorization/             what each API asks the authorizer for
     api/                       one file per API family
     shares/                    share partitions: records for share consumers
     coordinators/, tiered/     groups and transactions; the remote tier

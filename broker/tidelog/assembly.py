@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.metrics.meters import Meters
-    from tidelog.network.dispatch import Handler, RequestContext
+    from tidelog.network.dispatch import Dispatcher, Handler, RequestContext
     from tidelog.quotas.client_quotas import ClientQuotas
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
+    from tidelog.security.authorizer import Authorizer
     from tidelog.shares.share_partitions import SharePartitions
     from tidelog.tiered.tier import RemoteTier
 
@@ -52,11 +53,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Parts",
+    "acl_handlers",
     "client_handlers",
+    "guard",
     "joined",
     "keys_of",
     "late_handlers",
     "log_dir_moves",
+    "new_authorizer",
     "quota_handlers",
     "share_partitions",
 ]
@@ -71,6 +75,7 @@ class Parts(NamedTuple):
     """
 
     config: BrokerConfig
+    authorizer: Authorizer | None
     runtime: Runtime
     meters: Meters
     metadata: MetadataLog
@@ -101,7 +106,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         loop = asyncio.get_running_loop()
         remote_fetches = RemoteFetches(replicas, parts.tier.reads, loop)
         remote_offsets = RemoteOffsets(replicas, parts.tier.reads, loop)
-    fetches = FetchApi(replicas, config, parts.runtime.rng, remote_fetches)
+    fetches = FetchApi(replicas, config, parts.runtime.rng, remote_fetches, parts.authorizer)
     parts.quotas.limit_fetches(fetches.limit_by)
     handlers = joined(
         (
@@ -125,6 +130,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **late_handlers(of_consumer_groups, lambda: _consumer_group_handlers(parts)),
         **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
         **quota_handlers(metadata, parts.controller),
+        **acl_handlers(metadata, parts.controller, config),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
         **(_telemetry_handlers(parts) if config.metrics_prometheus_listener else {}),
         **late_handlers(of_users, _user_handlers),
@@ -142,7 +148,9 @@ def _share_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     def of_consumers() -> dict[ApiKey, Handler]:
         from tidelog.api.share_fetch import ShareFetchApi
 
-        return ShareFetchApi(parts.shares(), max_bytes=parts.config.fetch_max_bytes).handlers()
+        return ShareFetchApi(
+            parts.shares(), max_bytes=parts.config.fetch_max_bytes, authorizer=parts.authorizer
+        ).handlers()
 
     def of_groups() -> dict[ApiKey, Handler]:
         from tidelog.api.share_group_offsets import ShareGroupOffsetsApi
@@ -188,6 +196,45 @@ def quota_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey
         return ClientQuotasApi(metadata, controller).handlers()
 
     return late_handlers(keys_of("quotas"), of_quotas)
+
+
+def new_authorizer(config: BrokerConfig, metadata: MetadataLog) -> Authorizer | None:
+    """Return the authorizer that is configured, or None."""
+    if not config.authorizer_class_name:
+        return None
+    from tidelog.security.authorizer import Authorizer
+
+    return Authorizer(config, lambda: metadata.image.acls)
+
+
+def guard(parts: Parts, dispatcher: Dispatcher, *, is_controller: bool = False) -> None:
+    """Let the authorizer, if there is one, be asked before the handlers of a dispatcher."""
+    authorizer, metadata = parts.authorizer, parts.metadata
+    if authorizer is None:
+        return
+    from tidelog.authorization.guard import Guards
+    from tidelog.authorization.table import broker_guards, controller_guards
+
+    if is_controller:
+        table = controller_guards()
+    else:
+        table = broker_guards(creates_topics=parts.config.auto_create_topics_enable)
+    guards = Guards(authorizer, lambda: metadata.image, table, trusts_brokers=is_controller)
+    dispatcher.guard(guards.wrap)
+
+
+def acl_handlers(
+    metadata: MetadataLog, controller: Controller, config: BrokerConfig
+) -> dict[ApiKey, Handler]:
+    """Return the handlers of ACLs."""
+
+    def of_acls() -> dict[ApiKey, Handler]:
+        from tidelog.api.acls import AclsApi
+
+        has_authorizer = bool(config.authorizer_class_name)
+        return AclsApi(metadata, controller, has_authorizer=has_authorizer).handlers()
+
+    return late_handlers(keys_of("acls"), of_acls)
 
 
 def _telemetry_handlers(parts: Parts) -> dict[ApiKey, Handler]:

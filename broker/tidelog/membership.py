@@ -24,7 +24,7 @@ from tidelog.api.brokers import BrokersApi
 from tidelog.api.configs import ConfigsApi
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import joined, keys_of, late_handlers, quota_handlers
+from tidelog.assembly import acl_handlers, joined, keys_of, late_handlers, quota_handlers
 from tidelog.cluster.controller.controller import TICK_SECONDS
 from tidelog.cluster.forwarding import ControllerDoor, Forwarding
 from tidelog.cluster.lifecycle import BrokerLifecycle
@@ -305,7 +305,8 @@ class Membership:
         configs = ConfigsApi(metadata, controller, config)
         of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
         of_quotas = quota_handlers(metadata, controller)
-        handlers = {**of_admins, **of_brokers, **of_quotas}
+        of_acls = acl_handlers(metadata, controller, config)
+        handlers = {**of_admins, **of_brokers, **of_quotas, **of_acls}
         if not config.is_alone():
             handlers |= self._of_voters(quorum)
         versions = VersionsApi(

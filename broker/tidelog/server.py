@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING
 
 from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import Parts, client_handlers, log_dir_moves, share_partitions
+from tidelog.assembly import (
+    Parts,
+    client_handlers,
+    guard,
+    log_dir_moves,
+    new_authorizer,
+    share_partitions,
+)
 from tidelog.cluster.auto_topics import AutoTopics
 from tidelog.cluster.controller.controller import Controller
 from tidelog.cluster.metadata.replay import ReplayError
@@ -282,6 +289,7 @@ class BrokerServer:
         assert logs is not None
         assert disks is not None
         parts = self._parts = self._build(cluster_id, logs, disks)
+        guard(parts, membership.dispatcher, is_controller=True)
         if logs.future_partitions():
             self._log_dir_moves()
         self._follow_images(parts.metadata, parts.replicas)
@@ -343,6 +351,7 @@ class BrokerServer:
         self._tier = self._remote_tier(cluster_id, replicas)
         return Parts(
             config=config,
+            authorizer=new_authorizer(config, metadata),
             runtime=runtime,
             meters=self.meters,
             metadata=metadata,
@@ -401,6 +410,7 @@ class BrokerServer:
         """Answer clients; the broker has joined."""
         self.handlers = self._handlers(cluster_id)
         self._dispatcher = Dispatcher(self.handlers)
+        guard(self.parts, self._dispatcher)
         self._requests = RequestObserver(
             self.config.node_id, self.runtime.clock, self.dispatchers, self._served_meters
         )

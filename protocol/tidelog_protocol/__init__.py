@@ -16,6 +16,8 @@ Pure functions and tables; no loop, no socket, no clock. From the bottom up:
     records     records in batches: iterate, build, control records
     record_spans  positions of records in a batch, for compaction
     plain_answers hand-written encoders of the two hot responses, Produce and Fetch
+    naming      what messages name: topics, partitions, groups, transactional ids
+    error_answers  answers with an error for all that a request names
     fitting     makes a response fit that the wire cannot carry
     compression codecs by attribute bits
 

@@ -48,6 +48,9 @@ class ApiKey(IntEnum):
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
@@ -214,6 +217,9 @@ _APIS = (
     Api(ApiKey.END_TXN, (0, 5), 3, "txns"),
     Api(ApiKey.WRITE_TXN_MARKERS, (1, 2), 1, "txns"),
     Api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, "txns"),
+    Api(ApiKey.DESCRIBE_ACLS, (1, 3), 2, "acls"),
+    Api(ApiKey.CREATE_ACLS, (1, 3), 2, "acls"),
+    Api(ApiKey.DELETE_ACLS, (1, 3), 2, "acls"),
     Api(ApiKey.DESCRIBE_CONFIGS, (1, 4), 4, "configs"),
     Api(ApiKey.ALTER_CONFIGS, (0, 2), 2, "configs"),
     Api(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), 2, "admin"),

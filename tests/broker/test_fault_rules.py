@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from tidelog.control.errors import ControlError
-from tidelog.control.faults.answers import add_answers, error_answer, stale
-from tidelog.control.faults.naming import names_in, names_of, only
+from tidelog.control.faults.answers import stale
 from tidelog.control.faults.rules import Count, Effect, Match, Rule, Trigger, checked
 from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.error_answers import add_answers, error_answer
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import MetadataResponse
 from tidelog_protocol.messages.data import ListOffsetsRequest, ProduceRequest
 from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
 from tidelog_protocol.messages.txns import AddPartitionsToTxnRequest
+from tidelog_protocol.naming import names_in, names_of, only
 
 ERROR = Effect("error", error="NOT_LEADER_OR_FOLLOWER")
 

@@ -28,6 +28,7 @@ from tidelog.cluster.metadata.snapshots import (
     encode_snapshot,
     list_snapshots,
 )
+from tidelog.security.acls import Acl
 from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ProtocolError
@@ -56,14 +57,14 @@ FIELDS = (
     "client_quotas",
     "client_metrics",
     "features",
+    "acls",
     "unserved",
     "next_producer_id",
 )
 
 
-RULE = tables.AccessControlEntryRecord(
-    id=bytes(range(16)), resource_type=2, resource_name="t", principal="User:a", host="*"
-)
+RULE = Acl(2, "t", 3, "User:a", "*", 3, 3)
+TOKEN = tables.DelegationTokenRecord(owner="User:a", token_id="t", issue_timestamp=7)
 
 
 def image_of_all() -> ClusterImage:
@@ -108,7 +109,8 @@ def image_of_all() -> ClusterImage:
         },
         client_metrics={"s": {"interval.ms": "100", "match": "client_id=a"}},
         features={"metadata.version": 30, "x": 1},
-        unserved={("AccessControlEntryRecord", RULE.id): RULE},
+        acls={bytes(range(16)): RULE},
+        unserved={("DelegationTokenRecord", "t"): TOKEN},
         next_producer_id=3000,
         offset=41,
         leader_epoch=6,

@@ -41,6 +41,9 @@ AddOffsetsToTxn 25 0 4 3
 EndTxn 26 0 5 3
 WriteTxnMarkers 27 1 2 1
 TxnOffsetCommit 28 0 5 3
+DescribeAcls 29 1 3 2
+CreateAcls 30 1 3 2
+DeleteAcls 31 1 3 2
 DescribeConfigs 32 1 4 4
 AlterConfigs 33 0 2 2
 AlterReplicaLogDirs 34 1 2 2

@@ -24,6 +24,7 @@ versions.py         ApiVersions
 metadata.py         Metadata, DescribeCluster, DescribeTopicPartitions
 topics.py           CreateTopics, DeleteTopics, CreatePartitions
 configs.py          DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
+acls.py             DescribeAcls, CreateAcls, DeleteAcls
 client_quotas.py    DescribeClientQuotas, AlterClientQuotas
 config_resources.py  ListConfigResources; user_credentials.py  DescribeUserScramCredentials
 telemetry.py        GetTelemetrySubscriptions, PushTelemetry (KIP-714)

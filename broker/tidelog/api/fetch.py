@@ -29,6 +29,7 @@ NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH. 17, 18: fields of the Raft log, 
 from __future__ import annotations
 
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from tidelog.api.fetch_delayed import (
@@ -46,6 +47,7 @@ from tidelog.replication.fetch_sessions import (
     next_epoch,
 )
 from tidelog.replication.partition import ReadResult
+from tidelog.security.acls import Operation, ResourceType
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchResponse
@@ -53,7 +55,7 @@ from tidelog_protocol.plain_answers import FETCH_FLEXIBLE_FROM, fetch_body, fetc
 from tidelog_protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog.api.fetch_remote import RemoteFetches
     from tidelog.config.broker import BrokerConfig
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from tidelog.quotas.client_quotas import FetchQuota
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Rng
+    from tidelog.security.authorizer import Authorizer, Caller
     from tidelog_protocol.messages.data import FetchRequest
     from tidelog_protocol.schema import Buffer
 
@@ -74,7 +77,11 @@ _PartitionData = _Topic.PartitionData
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 # Answered without reading a log, after all others and in this order, as in Kafka.
-_UNKNOWN: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
+_UNKNOWN: dict[int, int] = {
+    ErrorCode.UNKNOWN_TOPIC_ID: 1,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: 2,
+}
 _TELLS_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
@@ -87,8 +94,10 @@ class FetchApi:
         config: BrokerConfig,
         rng: Rng,
         remote: RemoteFetches | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """`remote` is None if this broker has no remote tier."""
+        self._authorizer = authorizer
         self.replica_manager = replica_manager
         self._remote = remote
         self.sessions = FetchSessionCache(
@@ -115,10 +124,10 @@ class FetchApi:
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             return self._refuse(context.api_version, request)
         fetch = FetchWork(context.api_version, request, self._max_bytes, context.peer.listener)
-        if self._quota is not None and fetch.replica_id < 0:
-            _limit(fetch, self._quota, context.client_id)
-        if self._rack_aware and fetch.replica_id < 0:
-            fetch.rack = request.rack_id
+        if self._authorizer is not None:
+            _restrict(fetch, self._authorizer.caller(context.peer.principal, context.client_host))
+        if fetch.replica_id < 0:
+            self._note_consumer(fetch, context, request)
         if fetch.epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self.sessions.remove(request.session_id)  # a full fetch closes the session it names
             fetch.requests = self._full_requests(fetch.version, request)
@@ -144,9 +153,20 @@ class FetchApi:
             self.replica_manager.wake_moved(fetch)
         return answer
 
+    def _note_consumer(
+        self, fetch: FetchWork, context: RequestContext, request: FetchRequest
+    ) -> None:
+        if self._quota is not None:
+            _limit(fetch, self._quota, context.client_id)
+        if self._rack_aware:
+            fetch.rack = request.rack_id
+
     def _read(self, fetch: FetchWork) -> list[ReadResult]:
         """Read all partitions; those of unknown topics go to the end of the response."""
-        results = self.replica_manager.read(fetch.requests, fetch, max_bytes=fetch.max_bytes)
+        if fetch.allows is None:
+            results = self.replica_manager.read(fetch.requests, fetch, max_bytes=fetch.max_bytes)
+        else:
+            results = self._read_allowed(fetch, fetch.allows)
         for result in results:
             if result.error and result.error in _UNKNOWN:
                 pairs = list(zip(fetch.requests, results, strict=True))
@@ -154,6 +174,15 @@ class FetchApi:
                 fetch.requests = [request for request, _ in pairs]
                 return [result for _, result in pairs]
         return results
+
+    def _read_allowed(self, fetch: FetchWork, allows: Callable[[str], bool]) -> list[ReadResult]:
+        """Read the partitions of topics that the client may read; the others are refused."""
+        may = [request.topic is None or allows(request.topic) for request in fetch.requests]
+        allowed = list(compress(fetch.requests, may))
+        read = iter(self.replica_manager.read(allowed, fetch, max_bytes=fetch.max_bytes))
+        return [
+            next(read) if each else ReadResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for each in may
+        ]
 
     def _full_requests(self, version: int, request: FetchRequest) -> list[FetchedPartition]:
         if version < 13:
@@ -423,6 +452,16 @@ def _plain_topics(
         )
         partitions.append((start, result.records, size))
     return topics
+
+
+def _restrict(fetch: FetchWork, caller: Caller) -> None:
+    """Let consumers read topics for which they have READ. Followers need CLUSTER_ACTION."""
+    if caller.is_super:
+        return
+    if fetch.replica_id < 0:
+        fetch.allows = lambda topic: caller.allows(Operation.READ, ResourceType.TOPIC, topic)
+    elif not caller.allows_cluster(Operation.CLUSTER_ACTION):
+        fetch.allows = lambda _: False
 
 
 def _must_wait(results: list[ReadResult], min_bytes: int) -> bool:

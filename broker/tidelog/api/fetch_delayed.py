@@ -39,10 +39,12 @@ class FetchWork(FetchParams):
 
     `session` is set for incremental fetches; `epoch` is INITIAL_EPOCH for full ones that ask for a
     session. `throttle_ms` counts the bytes of the response, while there are quotas of clients; the
-    time that it returns is the throttle time of an empty response.
+    time that it returns is the throttle time of an empty response. `allows` says of a topic whether
+    the client may read it; None: of all.
     """
 
     __slots__ = (
+        "allows",
         "epoch",
         "listener",
         "max_bytes",
@@ -77,6 +79,7 @@ class FetchWork(FetchParams):
         self.session: FetchSession | None = None
         self.throttle_ms: Callable[[int], int] | None = None
         self.requests: list[FetchedPartition] = []
+        self.allows: Callable[[str], bool] | None = None
 
 
 def failed_reads(fetch: FetchWork) -> list[ReadResult]:
@@ -130,6 +133,12 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
             for index, request in enumerate(fetch.requests)
             if request.topic is not None
         }
+        if fetch.allows is not None:  # what is refused stays so, whatever is appended
+            self.indexes = {
+                key: index
+                for key, index in self.indexes.items()
+                if results[index].error != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            }
         # For min_bytes > 1 alone: by index, (bytes appended to the log when first seen, bytes
         # counted).
         self._counted: dict[int, tuple[int, int]] = {}

@@ -202,7 +202,11 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
     def answer(self, *, expired: bool) -> FetchResponse | list[Buffer]:
         """Answer with the remote records, and all other partitions as they are now."""
         fetch, results, requests = self._fetch, self._results, list(self._fetch.requests)
-        local = {index for index, result in enumerate(results) if result.remote is None}
+        local = {
+            index
+            for index, result in enumerate(results)
+            if result.remote is None and result.error != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        }
         size = 0
         for index, pending in self._reads.items():
             result = results[index]

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cluster.metadata.features import SHARE_FEATURE
 from tidelog.replication.fetch_sessions import next_epoch
 from tidelog.replication.purgatory import DelayedOperation
+from tidelog.security.acls import Operation, ResourceType
 from tidelog.shares.fetch_work import FetchWish, PartitionAnswer, ShareFetchWork
 from tidelog.shares.fetches import DelayedShareFetch
 from tidelog.shares.partition_state import AckBatch
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
+    from tidelog.security.authorizer import Authorizer
     from tidelog.shares.led_partition import LedPartition
     from tidelog.shares.sessions import ShareSession, TopicIdPartition
     from tidelog.shares.share_partitions import SharePartitions
@@ -67,8 +69,11 @@ _TELLS_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 class ShareFetchApi:
     """Handlers of ShareFetch and ShareAcknowledge."""
 
-    def __init__(self, shares: SharePartitions, *, max_bytes: int) -> None:
+    def __init__(
+        self, shares: SharePartitions, *, max_bytes: int, authorizer: Authorizer | None = None
+    ) -> None:
         """`max_bytes` is fetch.max.bytes."""
+        self._authorizer = authorizer
         self.shares = shares
         self.max_bytes = max_bytes
 
@@ -78,6 +83,13 @@ class ShareFetchApi:
             ApiKey.SHARE_FETCH: self.share_fetch,
             ApiKey.SHARE_ACKNOWLEDGE: self.share_acknowledge,
         }
+
+    def may_read(self, context: RequestContext, topic: str) -> bool:
+        """Return whether the client may read a topic."""
+        if self._authorizer is None:
+            return True
+        caller = self._authorizer.caller(context.peer.principal, context.client_host)
+        return caller.allows(Operation.READ, ResourceType.TOPIC, topic)
 
     def _check(self, request: Any) -> None:
         """Refuse requests while the cluster has no share groups, and those with wrong ids."""
@@ -205,6 +217,8 @@ class ShareFetchApi:
                 refused[key] = ShareError(ErrorCode.UNKNOWN_TOPIC_ID)
             elif not _are_valid(batches, type_max, renews=request.is_renew_ack):
                 refused[key] = ShareError(ErrorCode.INVALID_REQUEST)
+            elif not self.may_read(context, name):
+                refused[key] = ShareError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif image.partition(name, key[1]) is None:
                 refused[key] = ShareError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
@@ -325,6 +339,9 @@ class _ShareFetch:
             name = None if image is None else image.topic_names.get(key[0])
             if name is None:
                 self._errors[key] = PartitionAnswer(ErrorCode.UNKNOWN_TOPIC_ID)
+                continue
+            if not self._api.may_read(self._context, name):
+                self._errors[key] = PartitionAnswer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 continue
             try:
                 leds.append(shares.lead(self._session.group_id, key))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tidelog.config import group_keys
 from tidelog.config import keys as config_keys
+from tidelog.config.authorizer_keys import AuthorizerKeys, check_authorizer
 from tidelog.config.group_limits import check_group_keys
 from tidelog.config.listeners import ListenerSettings, check_listener_name, security_protocols
 from tidelog.config.security_keys import TlsKeys
@@ -71,6 +72,7 @@ class BrokerConfig(
     group_keys.StreamsGroupKeys,
     config_keys.TransactionKeys,
     TlsKeys,
+    AuthorizerKeys,
     TieredKeys,
 ):
     """The settings of one broker, immutable; attributes are Kafka's names with underscores.
@@ -220,6 +222,7 @@ class BrokerConfig(
         self._check_advertised([endpoint.name for endpoint in self.client_listeners()])
         self._check_protocols()
         check_group_keys(self.value)
+        check_authorizer(self.value)
 
     def _check_protocols(self) -> None:
         if self.inter_broker_listener_name and "security.inter.broker.protocol" in self.given:

@@ -102,6 +102,7 @@ class RequestContext:
         "correlation_id",
         "deferred",
         "is_follower",
+        "merge",
         "parked",
         "peer",
         "size",
@@ -129,6 +130,7 @@ class RequestContext:
         self.deferred: Deferred | None = None
         self.parked = 0  # size of the request, once its handler has returned without a response
         self.began_s: float | None = None  # when its handler began, while requests are observed
+        self.merge: Callable[[Any], Any] | None = None  # what a guard adds to a late response
         self.is_follower = False  # a follower's Fetch, while requests are observed
 
     @property
@@ -318,6 +320,7 @@ class Dispatcher:
         self._routes: dict[int, Route] = {}  # by api key << 16 | version, compiled at first use
         self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Any]] = {}
         self._wrap: Callable[[ApiKey, Handler], Handler] | None = None
+        self._guard: Callable[[ApiKey, Handler], Handler] | None = None
         self._observer: Observer | None = None
         self._throttle: Throttle | None = None
 
@@ -340,6 +343,13 @@ class Dispatcher:
         coroutine and keep the request: it gets its own copy.
         """
         self._wrap = wrap
+        self._routes.clear()
+
+    def guard(self, wrap: Callable[[ApiKey, Handler], Handler]) -> None:
+        """Serve requests by `wrap(api key, handler)` from now on, which asks an authorizer first.
+        It returns in the same wake-up what the handler does, or another response; it sets `merge`
+        to add to a response that comes later."""
+        self._guard = wrap
         self._routes.clear()
 
     @property
@@ -390,6 +400,8 @@ class Dispatcher:
 
     def encode(self, context: RequestContext, response: Any) -> Sequence[Buffer]:
         """Encode the response frame of a parked request."""
+        if context.merge is not None and response is not None:
+            response = context.merge(response)
         if self._throttle is not None:
             response = self._throttle.charge(context, response)
         if self._observer is not None:
@@ -418,6 +430,8 @@ class Dispatcher:
         if self._wrap is not None:
             route.handler = self._wrap(ApiKey(api_key), handler)
             route.copies |= route.handler is not handler
+        if self._guard is not None:
+            route.handler = self._guard(ApiKey(api_key), route.handler)
         if self._observer is not None:
             route.handler = self._observer.wrap(api_key, route.handler)
         if self._throttle is not None:

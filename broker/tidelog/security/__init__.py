@@ -5,4 +5,6 @@ guard.py        the security of one listener
 tls.py          contexts of TLS for listeners and for connections to other brokers
 stores.py       key and trust stores of Java as PEM
 names.py        the user's name that a client's certificate has
+acls.py         ACLs, and the index that decides with them
+authorizer.py   decides what a principal may do: super users, ACLs, the default
 """

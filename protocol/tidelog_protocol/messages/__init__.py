@@ -17,6 +17,7 @@
     txn_admin            DescribeTransactions, ListTransactions, DescribeProducers
     admin                CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs
     configs              DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
+    acls                 DescribeAcls, CreateAcls, DeleteAcls
     quotas               DescribeClientQuotas, AlterClientQuotas
     telemetry            GetTelemetrySubscriptions, PushTelemetry (KIP-714)
     users                DescribeUserScramCredentials

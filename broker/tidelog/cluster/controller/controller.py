@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Clock, Rng
+    from tidelog_protocol.messages.acls import (
+        CreateAclsRequest,
+        CreateAclsResponse,
+        DeleteAclsRequest,
+        DeleteAclsResponse,
+    )
     from tidelog_protocol.messages.admin import (
         CreatePartitionsRequest,
         CreatePartitionsResponse,
@@ -429,3 +435,23 @@ class Controller:
         decision = alter_client_quotas(self._log.latest, request)
         await self._log.commit(() if request.validate_only else decision.records)
         return decision.results
+
+    # ---- ACLs ---------------------------------------------------------------------------------
+
+    async def create_acls(self, request: CreateAclsRequest) -> CreateAclsResponse:
+        """CreateAcls; StorageError if it cannot be written."""
+        from tidelog.cluster.controller.acls import create_acls
+        from tidelog_protocol.messages.acls import CreateAclsResponse
+
+        decision = create_acls(self._log.latest, request, lambda: self._rng.bytes(16))
+        await self._log.commit(decision.records)
+        return CreateAclsResponse(results=decision.results)
+
+    async def delete_acls(self, request: DeleteAclsRequest) -> DeleteAclsResponse:
+        """DeleteAcls; StorageError if it cannot be written."""
+        from tidelog.cluster.controller.acls import delete_acls
+        from tidelog_protocol.messages.acls import DeleteAclsResponse
+
+        decision = delete_acls(self._log.latest, request)
+        await self._log.commit(decision.records)
+        return DeleteAclsResponse(filter_results=decision.results)

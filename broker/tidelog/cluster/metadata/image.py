@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidelog.cluster.metadata.voters import Voters
+    from tidelog.security.acls import Acl
     from tidelog_protocol.schema import Message
 
 NO_LEADER = -1
@@ -144,8 +145,9 @@ class TopicImage(NamedTuple):
 class ClusterImage(NamedTuple):
     """The cluster as of metadata offset `offset` (-1: nothing applied yet).
 
-    `unserved` has records of Kafka's security, by kind and identity: nothing here uses them, and
-    snapshots keep them for the Apache Kafka that goes on with the directory.
+    `acls` has the ACLs by their ids. `unserved` has other records of Kafka's security, by kind and
+    identity: nothing here uses them, and snapshots keep them for the Apache Kafka that goes on with
+    the directory.
 
     `topic_names` has the names of `topics` by id. `topic_configs` and `broker_configs` hold only
     dynamic settings, as strings; `broker_configs` is keyed by the broker id as a string, with ""
@@ -166,6 +168,7 @@ class ClusterImage(NamedTuple):
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = _NOTHING
     client_metrics: Mapping[str, Mapping[str, str]] = _NOTHING
     features: Mapping[str, int] = _NOTHING
+    acls: Mapping[bytes, Acl] = _NOTHING
     unserved: Mapping[tuple[Any, ...], Message] = _NOTHING
     voters: Voters = ()
     next_producer_id: int = 0

@@ -227,6 +227,18 @@ class ImageBuilder:
         else:
             self._own("client_quotas").pop(entity, None)
 
+    def _acl(self, record: records.AccessControlEntryRecord) -> None:
+        from tidelog.security.acls import Acl  # noqa: PLC0415 - few clusters have ACLs
+
+        acls = self._own("acls")
+        if record.id in acls:
+            raise ReplayError(f"the ACL {record.id.hex()} exists")
+        acls[record.id] = Acl(*(getattr(record, field) for field in Acl._fields))
+
+    def _remove_acl(self, record: records.RemoveAccessControlEntryRecord) -> None:
+        if self._own("acls").pop(record.id, None) is None:
+            raise ReplayError(f"there is no ACL {record.id.hex()}")
+
     def _feature(self, record: records.FeatureLevelRecord) -> None:
         if record.feature_level:
             self._own("features")[record.name] = record.feature_level
@@ -347,6 +359,8 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
     records.ClearElrRecord: ImageBuilder._clear_eligible_leaders,
     records.ConfigRecord: ImageBuilder._config,
     records.ClientQuotaRecord: ImageBuilder._client_quota,
+    records.AccessControlEntryRecord: ImageBuilder._acl,
+    records.RemoveAccessControlEntryRecord: ImageBuilder._remove_acl,
     records.FeatureLevelRecord: ImageBuilder._feature,
     records.ProducerIdsRecord: ImageBuilder._producer_ids,
     records.RegisterBrokerRecord: ImageBuilder._register_broker,
@@ -358,8 +372,6 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
 
 # Records of security, which nothing here serves: what sets one and what removes it, by identity.
 _UNSERVED: dict[type, tuple[str, ...]] = {
-    records.AccessControlEntryRecord: ("id",),
-    records.RemoveAccessControlEntryRecord: ("id",),
     records.UserScramCredentialRecord: ("name", "mechanism"),
     records.RemoveUserScramCredentialRecord: ("name", "mechanism"),
     records.DelegationTokenRecord: ("token_id",),

@@ -146,6 +146,10 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
                     resource_type=kind, resource_name=resource, name=name, value=value
                 )
     yield from _quota_records(image)
+    yield from (
+        tables.AccessControlEntryRecord(id=acl_id, **acl._asdict())
+        for acl_id, acl in image.acls.items()
+    )
     yield from image.unserved.values()
     if image.next_producer_id:
         yield tables.ProducerIdsRecord(

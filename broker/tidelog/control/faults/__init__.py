@@ -1,8 +1,7 @@
 """Faults on request: what goes wrong, where, and how often.
 
 rules.py     request faults as values: what matches, when, what happens; refuses impossible ones
-naming.py    what messages name: topics, partitions, groups, transactional ids
-answers.py   answers with errors, stale leaders, damaged records
+answers.py   answers with errors of topics, stale leaders, damaged records
 requests.py  applies request faults on one broker
 gates.py     holds and delays what passes the connections of a broker
 link_values.py  link faults as values

@@ -13,20 +13,15 @@ from fnmatch import fnmatchcase
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control.faults.answers import (
-    add_answers,
-    error_answer,
-    fail_topics,
-    spoil,
-    stale,
-)
-from tidelog.control.faults.naming import names_of, only
+from tidelog.control.faults.answers import fail_topics, spoil, stale
 from tidelog.control.faults.rules import BETWEEN_BROKERS, Count, error_code
 from tidelog.network.dispatch import Deferred, RequestContext
 from tidelog.network.observer import is_of_broker
 from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.error_answers import add_answers, error_answer
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchResponse
+from tidelog_protocol.naming import names_of, only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,15 +13,15 @@ from random import Random
 from typing import TYPE_CHECKING, Literal
 
 from tidelog.control.errors import ControlError
-from tidelog.control.faults.naming import names_in
 from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.naming import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidelog.control.faults.naming import Names
     from tidelog_protocol.apis import Api
+    from tidelog_protocol.naming import Names
 
 __all__ = ["Effect", "Match", "Rule", "Trigger", "check_trigger", "checked", "error_code"]
 

@@ -1,0 +1,90 @@
+"""Guards of descriptions of groups: DESCRIBE on each group, its authorized operations (KIP-430),
+and the topics that the caller may not describe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.authorization.groups import topics_of
+from tidelog.security.acls import Operation, ResourceType
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tidelog.authorization.guard import Call, Guard, Verdict
+
+__all__ = ["described_groups", "of_assignments", "of_topology"]
+
+OF_MEMBERS = "The group has described topic(s) that the client is not authorized to describe."
+OF_TOPOLOGY = "The described group uses topics that the client is not authorized to describe."
+
+
+def described_groups(
+    field: str, topics: Callable[[Any], Iterable[str]] | None = None, text: str = OF_MEMBERS
+) -> Guard:
+    """Return the guard of an API that describes the groups in a field of its request. `topics`
+    returns the topics that a description shows; with one of another's, it is withheld."""
+
+    def guard(call: Call) -> Verdict:
+        request = call.request
+        Group: Any = call.api.response.DescribedGroup  # type: ignore[attr-defined]  # noqa: N806
+        asked = getattr(request, field)
+        allowed = [each for each in asked if call.group(Operation.DESCRIBE, each)]
+        refused = [
+            Group(group_id=each, error_code=int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            for each in asked
+            if each not in allowed
+        ]
+        call.narrow(**{field: allowed})
+
+        def merge(response: Any) -> Any:
+            described = response.groups
+            if request.include_authorized_operations:
+                _add_operations(call, described)
+            if topics is not None:
+                described = [
+                    _withheld(Group, each, text)
+                    if not all(call.topic(Operation.DESCRIBE, name) for name in topics(each))
+                    else each
+                    for each in described
+                ]
+            response.groups = refused + described
+            return response
+
+        return merge
+
+    return guard
+
+
+def _add_operations(call: Call, groups: Iterable[Any]) -> None:
+    for group in groups:
+        if group.error_code == ErrorCode.NONE:
+            group.authorized_operations = call.caller.operations(ResourceType.GROUP, group.group_id)
+
+
+def _withheld(kind: Any, group: Any, text: str) -> Any:
+    withheld = kind(
+        group_id=group.group_id,
+        error_code=int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        error_message=text,
+    )
+    if hasattr(withheld, "topology"):
+        withheld.topology = None
+    return withheld
+
+
+def of_assignments(group: Any) -> set[str]:
+    """Return the topics that are assigned to the members of a consumer or share group."""
+    return {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, getattr(member, "target_assignment", None))
+        if assignment is not None
+        for topic in assignment.topic_partitions
+    }
+
+
+def of_topology(group: Any) -> list[str]:
+    """Return the topics of a streams group's topology."""
+    return topics_of(group.topology)

@@ -1,0 +1,336 @@
+"""Guards of groups: members, offsets, coordinators, share groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.authorization.cluster import refused as refused_cluster
+from tidelog.authorization.guard import Answer
+from tidelog.security.acls import Operation
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.naming import only
+
+if TYPE_CHECKING:
+    from tidelog.authorization.guard import Call, Guard, Verdict
+
+__all__ = [
+    "delete_groups",
+    "delete_share_group_offsets",
+    "describe_share_group_offsets",
+    "find_coordinator",
+    "heartbeat",
+    "list_groups",
+    "offset_fetch",
+    "streams_heartbeat",
+    "with_group",
+]
+
+DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+_TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2  # kinds of coordinators
+_CODES = {_GROUP: DENIED, _TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+_KEYS_SINCE = 4  # FindCoordinator
+_SHARES_SINCE = 6
+_GROUPS_SINCE = 8  # OffsetFetch
+_GROUP_ERROR_SINCE = 2
+
+
+def with_group(
+    operation: Operation, topics: Operation | None = None, *, at_the_top: bool = False
+) -> Guard:
+    """Return the guard of an API that needs an operation on its group, and perhaps another one on
+    each of its topics. `at_the_top`: there is one error for all of the request."""
+
+    def guard(call: Call) -> Verdict:
+        group_id = call.request.group_id
+        if not call.group(operation, group_id or ""):
+            if at_the_top:
+                return Answer(call.api.response(error_code=int(DENIED)))
+            return call.refuse(DENIED)
+        if topics is None:
+            return None
+        return call.without(call.denied(topics, call.request.topics), asks_always=True)
+
+    return guard
+
+
+def heartbeat(call: Call) -> Verdict:
+    """Heartbeats of consumer and share groups: READ on the group, DESCRIBE on the topics that the
+    member names."""
+    return _heartbeat(call, call.request.subscribed_topic_names or ())
+
+
+def streams_heartbeat(call: Call) -> Verdict:
+    """StreamsGroupHeartbeat: READ on the group, DESCRIBE on the topics of the topology."""
+    return _heartbeat(call, topics_of(call.request.topology))
+
+
+def _heartbeat(call: Call, topics: Any) -> Verdict:
+    code = ErrorCode.NONE
+    if not call.group(Operation.READ, call.request.group_id):
+        code = DENIED
+    elif not all(call.topic(Operation.DESCRIBE, name) for name in topics):
+        code = _TOPIC_DENIED
+    return None if code is ErrorCode.NONE else Answer(call.api.response(error_code=int(code)))
+
+
+def topics_of(topology: Any) -> list[str]:
+    """Return the topics that a topology names."""
+    return [
+        name
+        for each in (topology.subtopologies if topology is not None else None) or ()
+        for name in (
+            *each.source_topics,
+            *each.repartition_sink_topics,
+            *(topic.name for topic in each.repartition_source_topics),
+            *(topic.name for topic in each.state_changelog_topics),
+        )
+    ]
+
+
+def list_groups(call: Call) -> Verdict:
+    """ListGroups: DESCRIBE on the cluster, or on each group that is listed."""
+    if call.caller.allows_cluster(Operation.DESCRIBE, logs=False):
+        return None
+
+    def filtered(response: Any) -> Any:
+        response.groups = [
+            group
+            for group in response.groups
+            if call.group(Operation.DESCRIBE, group.group_id, logs=False)
+        ]
+        return response
+
+    return filtered
+
+
+def delete_groups(call: Call) -> Verdict:
+    """DeleteGroups: DELETE on each group."""
+    Result: Any = call.api.response.DeletableGroupResult  # type: ignore[attr-defined]  # noqa: N806
+    names = call.request.groups_names
+    denied = [name for name in names if not call.group(Operation.DELETE, name)]
+    if not denied:
+        return None
+    refused = [Result(group_id=name, error_code=int(DENIED)) for name in dict.fromkeys(denied)]
+    allowed = [name for name in names if name not in denied]
+    if not allowed:
+        return Answer(call.api.response(results=refused))
+    call.request = type(call.request)(groups_names=allowed)
+
+    def merge(response: Any) -> Any:
+        response.results.extend(refused)
+        return response
+
+    return merge
+
+
+# ---- coordinators -----------------------------------------------------------------------------
+
+
+def find_coordinator(call: Call) -> Verdict:
+    """FindCoordinator: DESCRIBE on the group or transactional id; those of share partitions are
+    for brokers."""
+    request = call.request
+    if request.key_type == _SHARE and call.version >= _SHARES_SINCE:
+        may_find = call.caller.allows_cluster(Operation.CLUSTER_ACTION)
+        return None if may_find else refused_cluster(call, Operation.CLUSTER_ACTION)
+    code = _CODES.get(request.key_type)
+    keys = [request.key] if call.version < _KEYS_SINCE else request.coordinator_keys
+    denied = [] if code is None else [key for key in keys if not _may_find(call, key)]
+    if not denied or code is None:
+        return None
+    return _refuse_coordinators(call, denied, code)
+
+
+def _refuse_coordinators(call: Call, denied: list[str], code: ErrorCode) -> Verdict:
+    nowhere = {"error_code": int(code), "node_id": -1, "host": "", "port": -1}
+    if call.version < _KEYS_SINCE:
+        return Answer(call.api.response(error_message=None, **nowhere))
+    Coordinator: Any = call.api.response.Coordinator  # type: ignore[attr-defined]  # noqa: N806
+    refused = [Coordinator(key=key, **nowhere) for key in denied]
+    allowed = [key for key in call.request.coordinator_keys if key not in denied]
+    if not allowed:
+        return Answer(call.api.response(coordinators=refused))
+    call.narrow(coordinator_keys=allowed)
+
+    def merge(response: Any) -> Any:
+        response.coordinators.extend(refused)
+        return response
+
+    return merge
+
+
+def _may_find(call: Call, key: str) -> bool:
+    if call.request.key_type == _GROUP:
+        return call.group(Operation.DESCRIBE, key)
+    return call.transaction(Operation.DESCRIBE, key)
+
+
+# ---- offsets ----------------------------------------------------------------------------------
+
+
+def offset_fetch(call: Call) -> Verdict:
+    """OffsetFetch: DESCRIBE on each group and topic. Topics that were not asked for are left
+    out."""
+    if call.version < _GROUPS_SINCE:
+        return _fetch_of_one_group(call)
+    Group: Any = call.api.response.OffsetFetchResponseGroup  # type: ignore[attr-defined]  # noqa: N806
+    request = call.request
+    refused = [
+        Group(group_id=group.group_id, topics=[], error_code=int(DENIED))
+        for group in request.groups
+        if not call.group(Operation.DESCRIBE, group.group_id)
+    ]
+    groups = [group for group in request.groups if call.group(Operation.DESCRIBE, group.group_id)]
+    denied: dict[str, list[Any]] = {}
+    kept = []
+    for group in groups:
+        names = call.denied(Operation.DESCRIBE, group.topics or ())
+        if names:
+            denied[group.group_id] = [
+                topic for topic in group.topics if call.name_of(topic) in names
+            ]
+            left = [topic for topic in group.topics if call.name_of(topic) not in names]
+            values = {field.name: getattr(group, field.name) for field in group.FIELDS}
+            group = type(group)(**{**values, "topics": left})  # noqa: PLW2901 - without them
+        kept.append(group)
+    if not kept:
+        return Answer(call.api.response(groups=refused))
+    call.narrow(groups=kept)
+
+    def merge(response: Any) -> Any:
+        for group in response.groups:
+            if group.error_code == ErrorCode.NONE:
+                _hide_topics(call, group)
+                group.topics.extend(
+                    _refused_topic(Group.OffsetFetchResponseTopics, topic)
+                    for topic in denied.get(group.group_id, ())
+                )
+        response.groups.extend(refused)
+        return response
+
+    return merge
+
+
+def _fetch_of_one_group(call: Call) -> Verdict:
+    if not call.group(Operation.DESCRIBE, call.request.group_id):
+        if call.version >= _GROUP_ERROR_SINCE:
+            return Answer(call.api.response(topics=[], error_code=int(DENIED)))
+        return call.refuse(DENIED)
+    topics = call.request.topics
+    names = call.denied(Operation.DESCRIBE, topics or ())
+    refused = [topic for topic in topics or () if topic.name in names]
+    if refused:
+        call.request, _ = only(call.request, lambda topic, _: topic not in names, {})
+    Topic: Any = call.api.response.OffsetFetchResponseTopic  # type: ignore[attr-defined]  # noqa: N806
+
+    def merge(response: Any) -> Any:
+        if not response.error_code:
+            _hide_topics(call, response)
+            response.topics.extend(_refused_topic(Topic, topic) for topic in refused)
+        return response
+
+    return merge
+
+
+def _hide_topics(call: Call, group: Any) -> None:
+    group.topics = [
+        topic
+        for topic in group.topics
+        if not (name := call.name_of(topic)) or call.topic(Operation.DESCRIBE, name)
+    ]
+
+
+def _refused_topic(kind: Any, topic: Any) -> Any:
+    Partition = next(each.element for each in kind.FIELDS if each.name == "partitions")  # noqa: N806
+    refused = kind(
+        name=topic.name,
+        partitions=[
+            Partition(
+                partition_index=index, committed_offset=-1, metadata="", error_code=_TOPIC_DENIED
+            )
+            for index in topic.partition_indexes
+        ],
+    )
+    if hasattr(refused, "topic_id"):
+        refused.topic_id = topic.topic_id
+    return refused
+
+
+# ---- offsets of share groups ------------------------------------------------------------------
+
+
+def describe_share_group_offsets(call: Call) -> Verdict:
+    """DescribeShareGroupOffsets: DESCRIBE on each group and topic. Topics that were not asked for
+    are left out."""
+    Group: Any = call.api.response.DescribeShareGroupOffsetsResponseGroup  # type: ignore[attr-defined]  # noqa: N806
+    Topic = Group.DescribeShareGroupOffsetsResponseTopic  # noqa: N806 - a class
+    Partition = Topic.DescribeShareGroupOffsetsResponsePartition  # noqa: N806 - a class
+    refused, kept = [], []
+    denied: dict[str, list[Any]] = {}
+    for group in call.request.groups:
+        if not call.group(Operation.DESCRIBE, group.group_id):
+            refused.append(Group(group_id=group.group_id, error_code=int(DENIED)))
+            continue
+        topics = group.topics
+        if topics is not None:
+            may = [t for t in topics if call.topic(Operation.DESCRIBE, t.topic_name)]
+            denied[group.group_id] = [t for t in topics if t not in may]
+            topics = may
+        kept.append(type(group)(group_id=group.group_id, topics=topics))
+    if not kept:
+        return Answer(call.api.response(groups=refused))
+    call.request = type(call.request)(groups=kept)
+
+    def merge(response: Any) -> Any:
+        for group in response.groups:
+            if group.error_code:
+                continue
+            group.topics = [t for t in group.topics if call.topic(Operation.DESCRIBE, t.topic_name)]
+            group.topics.extend(
+                Topic(
+                    topic_name=topic.topic_name,
+                    partitions=[
+                        Partition(
+                            partition_index=index,
+                            start_offset=-1,
+                            error_code=_TOPIC_DENIED,
+                            error_message="Topic authorization failed.",
+                        )
+                        for index in topic.partitions
+                    ],
+                )
+                for topic in denied.get(group.group_id, ())
+            )
+        response.groups.extend(refused)
+        return response
+
+    return merge
+
+
+def delete_share_group_offsets(call: Call) -> Verdict:
+    """DeleteShareGroupOffsets: DELETE on the group, READ on each topic."""
+    request = call.request
+    if not call.group(Operation.DELETE, request.group_id):
+        return Answer(call.api.response(error_code=int(DENIED)))
+    may = [t for t in request.topics if call.topic(Operation.READ, t.topic_name)]
+    if len(may) == len(request.topics):
+        return None
+    Topic: Any = call.api.response.DeleteShareGroupOffsetsResponseTopic  # type: ignore[attr-defined]  # noqa: N806
+    refused = [
+        Topic(
+            topic_name=topic.topic_name,
+            error_code=_TOPIC_DENIED,
+            error_message="Topic authorization failed.",
+        )
+        for topic in request.topics
+        if topic not in may
+    ]
+    call.request = type(request)(group_id=request.group_id, topics=may)
+
+    def merge(response: Any) -> Any:
+        if not response.error_code:
+            response.responses[:0] = refused
+        return response
+
+    return merge

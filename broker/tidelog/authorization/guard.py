@@ -1,0 +1,209 @@
+"""Puts the guards of an authorizer before the handlers of a dispatcher.
+
+A guard looks at a request before its handler (Kafka: the checks in KafkaApis and ControllerApis).
+It returns None if the handler may answer all of it; an `Answer` to send in the handler's place; or
+a function that completes the handler's response, for a request of which the guard has taken a part
+away. Super users pass unseen. On the controller's listener so do brokers, principals with
+CLUSTER_ACTION: a broker that forwards a request has checked it for its client. (In Kafka a broker
+forwards the client's principal in an Envelope, which needs CLUSTER_ACTION and is trusted too.)
+"""
+
+from __future__ import annotations
+
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from tidelog.network.dispatch import Deferred
+from tidelog.security.acls import Operation, ResourceType
+from tidelog_protocol.apis import API
+from tidelog_protocol.error_answers import add_answers, error_answer
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.naming import only
+from tidelog_protocol.schema import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.network.dispatch import Handler, RequestContext
+    from tidelog.security.authorizer import Authorizer, Caller
+    from tidelog_protocol.apis import Api, ApiKey
+
+    Merge = Callable[[Any], Any]
+    Verdict: TypeAlias = "Answer | Merge | None"
+    Guard: TypeAlias = "Callable[[Call], Verdict]"
+
+__all__ = ["Answer", "Call", "Guards"]
+
+_ABSENT = ("base_offset", "committed_offset", "low_watermark", "start_offset", "lag")
+
+
+class Answer(NamedTuple):
+    """A response in the place of the handler's."""
+
+    response: Any
+
+
+class Call:
+    """One request as a guard sees it. A guard that takes a part away replaces `request`."""
+
+    __slots__ = ("api", "caller", "context", "image", "request")
+
+    def __init__(
+        self, api: Api, caller: Caller, context: RequestContext, request: Any, image: ClusterImage
+    ) -> None:
+        self.api = api
+        self.caller = caller
+        self.context = context
+        self.request = request
+        self.image = image
+
+    @property
+    def version(self) -> int:
+        """The version of the request."""
+        return self.context.api_version
+
+    def topic(self, operation: int, name: str, *, logs: bool = True) -> bool:
+        """Return whether the caller may do this to a topic."""
+        return self.caller.allows(operation, ResourceType.TOPIC, name, logs=logs)
+
+    def group(self, operation: int, group_id: str, *, logs: bool = True) -> bool:
+        """Return whether the caller may do this to a group."""
+        return self.caller.allows(operation, ResourceType.GROUP, group_id, logs=logs)
+
+    def transaction(self, operation: int, transactional_id: str) -> bool:
+        """Return whether the caller may do this to a transactional id."""
+        return self.caller.allows(operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+    def name_of(self, topic: Any) -> str:
+        """Return the name of a topic that has one, or an id; empty for an unknown id."""
+        name: str | None = getattr(topic, "name", None) or getattr(topic, "topic", None)
+        return name or self.image.topic_names.get(getattr(topic, "topic_id", b""), "")
+
+    def denied(self, operation: int, topics: Iterable[Any]) -> set[str]:
+        """Return the names of the topics to which the caller may not do this."""
+        allows = self.caller.allows
+        return {
+            name
+            for topic in topics
+            if (name := self.name_of(topic)) and not allows(operation, ResourceType.TOPIC, name)
+        }
+
+    def refuse(self, code: ErrorCode, message: str | None = None) -> Answer:
+        """Return the answer with an error for all that the request names."""
+        return Answer(self._errors(self.request, code, message))
+
+    def without(self, denied: Collection[str], *, asks_always: bool = False) -> Verdict:
+        """Take these topics away from the request, and put them into the response with
+        TOPIC_AUTHORIZATION_FAILED. The handler is not asked if nothing is left, unless
+        `asks_always`."""
+        if not denied:
+            return None
+        names: Mapping[bytes, str] = self.image.topic_names
+        refused, _ = only(self.request, lambda topic, _: topic in denied, names)
+        errors = self._errors(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        self.request, left = only(self.request, lambda topic, _: topic not in denied, names)
+        if not left and not asks_always:
+            return Answer(errors)
+
+        def merge(response: Any) -> Any:
+            if not getattr(response, "error_code", 0):
+                add_answers(response, errors)
+            return response
+
+        return merge
+
+    def narrow(self, **values: Any) -> None:
+        """Replace the request by a copy with these values: the caller's part of it."""
+        request = self.request
+        own = {field.name: getattr(request, field.name) for field in request.FIELDS}
+        self.request = type(request)(**{**own, **values})
+
+    def _errors(self, request: Any, code: ErrorCode, message: str | None = None) -> Any:
+        response = error_answer(self.api, request, code)
+        if message is not None and hasattr(response, "error_message"):
+            response.error_message = message
+        _clear(response)
+        return response
+
+
+def _clear(struct: Any) -> None:
+    """Set the numbers that stand beside an error to -1, as Kafka does."""
+    for field in struct.FIELDS:
+        value = getattr(struct, field.name)
+        if field.name in _ABSENT:
+            setattr(struct, field.name, -1)
+        elif value.__class__ is list and value and isinstance(value[0], Struct):
+            for each in value:
+                _clear(each)
+
+
+class Guards:
+    """The guards of one listener's dispatcher."""
+
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        image: Callable[[], ClusterImage],
+        guards: Mapping[ApiKey, Guard | None],
+        *,
+        trusts_brokers: bool = False,
+    ) -> None:
+        """`guards` has an entry for each API, None for those that are free. `trusts_brokers`: the
+        listener is the controller's."""
+        self._authorizer = authorizer
+        self._image = image
+        self._guards = guards
+        self._trusts_brokers = trusts_brokers
+
+    def wrap(self, key: ApiKey, handler: Handler) -> Handler:
+        """Return the handler behind its guard; itself if the API is free."""
+        guard = self._guards[key]
+        if guard is None:
+            return handler
+        api, image = API[key], self._image
+        caller_of, trusts_brokers = self._authorizer.caller, self._trusts_brokers
+
+        def serve(context: RequestContext, request: Any) -> Any:
+            peer = context.peer
+            caller = caller_of(peer.principal, peer.client_host)
+            if caller.is_super or (
+                trusts_brokers and caller.allows_cluster(Operation.CLUSTER_ACTION, logs=False)
+            ):
+                return handler(context, request)
+            call = Call(api, caller, context, request, image())
+            verdict = guard(call)
+            if verdict is None:
+                return handler(context, request)
+            if isinstance(verdict, Answer):
+                return _sent(context, request, verdict.response)
+            return _completed(api, context, call.request, handler, verdict)
+
+        return serve
+
+
+def _sent(context: RequestContext, request: Any, response: Any) -> Any:
+    """Return the response. A producer that waits for none learns of an error by the end of its
+    connection."""
+    if getattr(request, "acks", -1) == 0:
+        context.close()
+        return None
+    return response
+
+
+def _completed(
+    api: Api, context: RequestContext, request: Any, handler: Handler, merge: Callable[[Any], Any]
+) -> Any:
+    """Ask the handler, and complete its response, now or when it comes."""
+
+    def complete(response: Any) -> Any:
+        if response.__class__ is list:  # a body that is encoded already
+            codec = api.response_codec(context.api_version)
+            response = codec.decode(memoryview(b"".join(response)), 0)
+        return merge(response)
+
+    context.merge = complete
+    response = handler(context, request)
+    if response.__class__ is Deferred or response.__class__ is CoroutineType:
+        return response  # completed when it is encoded
+    return _sent(context, request, None if response is None else complete(response))

@@ -1,0 +1,136 @@
+"""Pure decisions about ACLs: CreateAcls and DeleteAcls → AccessControlEntryRecords.
+
+Codes and texts are those of Kafka's AclApis and AclControlManager. A creation that repeats an ACL
+succeeds and gets no record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.controller.decisions import Decision, RefusedError
+from tidelog.security.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.acls import CreateAclsResponse, DeleteAclsResponse
+from tidelog_protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog_protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
+
+__all__ = ["CHANGES_MAX", "create_acls", "delete_acls"]
+
+CHANGES_MAX = 10_000  # of one request (QuorumController.MAX_RECORDS_PER_USER_OP)
+
+_Created = CreateAclsResponse.AclCreationResult
+_Deleted = DeleteAclsResponse.DeleteAclsFilterResult
+
+
+def create_acls(
+    image: ClusterImage, request: CreateAclsRequest, new_id: Callable[[], bytes]
+) -> Decision[CreateAclsResponse.AclCreationResult]:
+    """Decide a CreateAcls request."""
+    existing = set(image.acls.values())
+    records: list[AccessControlEntryRecord] = []
+    results = []
+    for creation in request.creations:
+        acl = Acl(
+            creation.resource_type,
+            creation.resource_name,
+            creation.resource_pattern_type,
+            creation.principal,
+            creation.host,
+            creation.operation,
+            creation.permission_type,
+        )
+        try:
+            _check(acl)
+        except RefusedError as refusal:
+            results.append(_Created(error_code=refusal.code, error_message=refusal.message))
+            continue
+        results.append(_Created())
+        if acl not in existing:
+            existing.add(acl)
+            records.append(AccessControlEntryRecord(id=new_id(), **acl._asdict()))
+    if len(records) > CHANGES_MAX:
+        too_many = _Created(
+            error_code=ErrorCode.POLICY_VIOLATION,
+            error_message="Unable to perform excessively large batch operation.",
+        )
+        return Decision([], [too_many] * len(request.creations))
+    return Decision(records, results)
+
+
+def _check(acl: Acl) -> None:
+    """Raise RefusedError for an ACL that cannot be."""
+    if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
+        raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not acl.resource_name:
+        raise _invalid("Invalid empty resource name")
+    if acl.resource_type == ResourceType.ANY:
+        raise _invalid("Invalid resourceType ANY")
+    if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise _invalid(f"Invalid patternType {PatternType(acl.pattern_type).name}")
+    if acl.operation == Operation.ANY:
+        raise _invalid("Invalid operation ANY")
+    if acl.permission_type == Permission.ANY:
+        raise _invalid("Invalid permissionType ANY")
+    if ":" not in acl.principal:
+        raise _invalid(
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the "
+            "principal type from the principal name)"
+        )
+
+
+def delete_acls(
+    image: ClusterImage, request: DeleteAclsRequest
+) -> Decision[DeleteAclsResponse.DeleteAclsFilterResult]:
+    """Decide a DeleteAcls request. Two filters may find the same ACL."""
+    gone: set[bytes] = set()
+    results = []
+    for each in request.filters:
+        wanted = AclFilter(
+            each.resource_type_filter,
+            each.resource_name_filter,
+            each.pattern_type_filter,
+            each.principal_filter,
+            each.host_filter,
+            each.operation,
+            each.permission_type,
+        )
+        found = {acl_id: acl for acl_id, acl in image.acls.items() if wanted.matches(acl)}
+        gone.update(found)
+        results.append(
+            _Deleted(
+                error_message=None,
+                matching_acls=[
+                    _Deleted.DeleteAclsMatchingAcl(error_message=None, **acl._asdict())
+                    for acl in found.values()
+                ],
+            )
+        )
+    if len(gone) > CHANGES_MAX:
+        too_many = _Deleted(
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message=f"Cannot remove more than {CHANGES_MAX} acls in a single delete "
+            "operation.",
+        )
+        return Decision([], [too_many] * len(request.filters))
+    return Decision([RemoveAccessControlEntryRecord(id=acl_id) for acl_id in sorted(gone)], results)
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(ErrorCode.INVALID_REQUEST, message)

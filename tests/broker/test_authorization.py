@@ -1,0 +1,273 @@
+"""What each API asks the authorizer for: all of them in all versions, without a right, and the
+parts of requests that a caller may see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.handler_calls import RecordingPeer, make_context
+from support.metadata import cluster, topic
+from tidelog.authorization.guard import Guards
+from tidelog.authorization.table import broker_guards, controller_guards
+from tidelog.config.broker import BrokerConfig
+from tidelog.network.dispatch import Dispatcher
+from tidelog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from tidelog.security.authorizer import Authorizer
+from tidelog.security.principal import Principal
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.frames import RequestHeader, request_frame
+from tidelog_protocol.messages.cluster import MetadataResponse
+from tidelog_protocol.messages.data import ProduceRequest, ProduceResponse
+from tidelog_protocol.messages.groups import FindCoordinatorRequest
+from tidelog_protocol.schema import StructType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidelog.authorization.guard import Guard
+
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+REFUSALS = {
+    int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    int(ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
+IMAGE = cluster(topic("x", 1), topic("y", 2))
+TABLES: Mapping[str, Mapping[ApiKey, Guard | None]] = {
+    "broker": broker_guards(creates_topics=True),
+    "controller": controller_guards(),
+}
+# What answers callers without any right: with less than others see, without an error.
+FILTERED = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_CLUSTER}
+GUARDED = [
+    (listener, key, version)
+    for listener, table in TABLES.items()
+    for key, guard in table.items()
+    if guard is not None and key not in FILTERED
+    for version in range(API[key].min_version, API[key].max_version + 1)
+]
+
+
+def guards(listener: str = "broker", *acls: Acl) -> Guards:
+    config = BrokerConfig.from_properties(
+        {"node.id": "1", "authorizer.class.name": STANDARD, "super.users": "User:root"}
+    )
+    known = {bytes([n]): acl for n, acl in enumerate(acls)}
+    return Guards(
+        Authorizer(config, lambda: known),
+        lambda: IMAGE,
+        TABLES[listener],
+        trusts_brokers=listener == "controller",
+    )
+
+
+def allow(operation: Operation, kind: ResourceType, name: str) -> Acl:
+    return Acl(kind, name, PatternType.LITERAL, "User:alice", "*", operation, Permission.ALLOW)
+
+
+def filled(table: Any) -> Any:
+    """A request that names one of everything: `x`, partition 0."""
+    values = {}
+    for field in table.FIELDS:
+        if field.kind == "array":
+            inner = isinstance(field.element, StructType)
+            element = filled(field.element) if inner else _plain(field.element)
+            values[field.name] = [element]
+        elif field.kind == "string":
+            values[field.name] = "x"
+    return table(**values)
+
+
+def _plain(element: Any) -> Any:
+    return "x" if element == "string" else bytes(16) if element == "uuid" else 0
+
+
+def request_of(key: ApiKey, version: int) -> Any:
+    request = filled(API[key].request)
+    if key == ApiKey.PRODUCE and version >= 13:
+        request.topic_data[0].topic_id = IMAGE.topics["x"].topic_id
+    if key in (ApiKey.METADATA, ApiKey.DELETE_TOPICS):
+        for each in request.topics or ():
+            each.topic_id = bytes(16)
+    if key == ApiKey.OFFSET_COMMIT:
+        request.topics[0].topic_id = IMAGE.topics["x"].topic_id
+    if key == ApiKey.PRODUCE:
+        request.acks = -1
+    return request
+
+
+def errors_in(struct: Any) -> set[int]:
+    found = set()
+    for field in struct.FIELDS:
+        value = getattr(struct, field.name)
+        if field.name.endswith("error_code"):
+            found.add(value)
+        elif field.kind == "array" and isinstance(field.element, StructType):
+            for each in value or ():
+                found |= errors_in(each)
+    return found - {0}
+
+
+def unreachable(context: Any, request: Any) -> Any:
+    raise AssertionError(f"the handler was asked by {context.peer.principal}: {request}")
+
+
+def nothing(context: Any, request: Any) -> Any:
+    del request
+    return API[context.api_key].response()
+
+
+def ask(
+    key: ApiKey,
+    request: Any,
+    version: int,
+    *acls: Acl,
+    listener: str = "broker",
+    user: str = "alice",
+    handler: Any = unreachable,
+) -> Any:
+    peer = RecordingPeer()
+    peer.principal = Principal("User", user)
+    context = make_context(key, version, peer=peer)
+    answer = guards(listener, *acls).wrap(key, handler)(context, request)
+    return "closed" if peer.closed else answer
+
+
+@pytest.mark.parametrize(
+    ("listener", "key", "version"), GUARDED, ids=lambda each: str(getattr(each, "name", each))
+)
+def test_without_a_right_each_api_is_refused(listener: str, key: ApiKey, version: int) -> None:
+    request = request_of(key, version)
+    handler = nothing if key in (ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS) else unreachable
+    if "describe" in key.name.lower() or key in (
+        *(ApiKey.OFFSET_DELETE, ApiKey.CREATE_TOPICS),
+        *(ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.SHARE_GROUP_DESCRIBE),
+    ):
+        handler = nothing
+    answer = ask(key, request, version, listener=listener, handler=handler)
+    assert errors_in(answer) & REFUSALS, answer
+    codec = API[key].response_codec(version)
+    assert codec.decode(codec.encode(answer)) is not None
+
+
+@pytest.mark.parametrize("listener", TABLES)
+def test_super_users_pass(listener: str) -> None:
+    for key, guard in TABLES[listener].items():
+        if guard is not None:
+            answer = ask(
+                key, request_of(key, 4), 4, listener=listener, user="root", handler=nothing
+            )
+            assert errors_in(answer) == set()
+
+
+def test_every_api_has_an_entry() -> None:
+    assert TABLES["broker"].keys() | TABLES["controller"].keys() == set(ApiKey)
+
+
+def test_brokers_pass_on_the_controllers_listener() -> None:
+    own = allow(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    request = request_of(ApiKey.CREATE_TOPICS, 7)
+    kept = ask(ApiKey.CREATE_TOPICS, request, 7, own, listener="controller", handler=nothing)
+    assert kept.topics == []
+    refused = ask(ApiKey.CREATE_TOPICS, request, 7, own, handler=nothing)
+    assert errors_in(refused) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+# ---- parts of requests ------------------------------------------------------------------------
+
+WRITE_X = allow(Operation.WRITE, ResourceType.TOPIC, "x")
+
+
+def produce(*names: str, acks: int = 1, records: bytes = bytes(61)) -> ProduceRequest:
+    Topic = ProduceRequest.TopicProduceData  # noqa: N806 - a class
+    part = Topic.PartitionProduceData(index=3, records=records)
+    return ProduceRequest(
+        acks=acks, topic_data=[Topic(name=name, partition_data=[part]) for name in names]
+    )
+
+
+def produced(context: Any, request: Any) -> Any:
+    """Answer as the data path does: with an encoded body."""
+    Topic = ProduceResponse.TopicProduceResponse  # noqa: N806 - a class
+    done = [Topic.PartitionProduceResponse(index=3, base_offset=7)]
+    answer = ProduceResponse(
+        responses=[Topic(name=each.name, partition_responses=done) for each in request.topic_data]
+    )
+    return API[0].response_codec(context.api_version).encode_parts(answer)
+
+
+def test_a_producer_is_told_of_each_topic() -> None:
+    answer = ask(ApiKey.PRODUCE, produce("x", "y"), 9, WRITE_X, handler=produced)
+    parts = {each.name: each.partition_responses[0] for each in answer.responses}
+    assert (parts["x"].error_code, parts["x"].base_offset) == (0, 7)
+    assert (parts["y"].error_code, parts["y"].base_offset) == (29, -1)
+    untouched = ask(ApiKey.PRODUCE, produce("x"), 9, WRITE_X, handler=produced)
+    assert isinstance(untouched, list)
+
+
+def test_a_producer_without_acknowledgements_is_cut_off() -> None:
+    assert ask(ApiKey.PRODUCE, produce("y", acks=0), 9) == "closed"
+    some = produce("x", "y", acks=0)
+    assert ask(ApiKey.PRODUCE, some, 9, WRITE_X, handler=lambda *_: None) == "closed"
+
+
+def test_transactional_records_need_the_transactional_id() -> None:
+    records = bytearray(61)
+    records[22] = 0x10
+    request = produce("x", records=bytes(records))
+    request.transactional_id = "t"
+    refused = ask(ApiKey.PRODUCE, request, 9, WRITE_X)
+    assert errors_in(refused) == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+    own = allow(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "t")
+    assert isinstance(ask(ApiKey.PRODUCE, request, 9, WRITE_X, own, handler=produced), list)
+
+
+def test_a_late_response_is_completed_when_it_is_encoded() -> None:
+    parked: list[Any] = []
+
+    def park(context: Any, request: Any) -> Any:
+        parked.append((context, request))
+        return context.defer()
+
+    dispatcher = Dispatcher({ApiKey.FIND_COORDINATOR: park})
+    own = allow(Operation.DESCRIBE, ResourceType.GROUP, "x")
+    dispatcher.guard(guards("broker", own).wrap)
+    peer = RecordingPeer()
+    peer.principal = Principal("User", "alice")
+    api = API[ApiKey.FIND_COORDINATOR]
+    request = FindCoordinatorRequest(coordinator_keys=["x", "z"])
+    frame = b"".join(request_frame(api, RequestHeader(10, 4, 1, "c"), request))[4:]
+    context = dispatcher.dispatch(peer, frame)
+    assert context.deferred is not None
+    assert parked[0][1].coordinator_keys == ["x"]
+    Coordinator = api.response.Coordinator  # type: ignore[attr-defined] # noqa: N806 - a class
+    answer = api.response(coordinators=[Coordinator(key="x", node_id=1, host="h", port=1)])
+    body = b"".join(dispatcher.encode(context, answer))[9:]
+    found = api.response_codec(4).decode(body).coordinators
+    assert [(each.key, each.error_code) for each in found] == [("x", 0), ("z", 30)]
+
+
+def test_metadata_hides_topics_and_shows_the_callers_operations() -> None:
+    def all_topics(context: Any, request: Any) -> Any:
+        del context
+        names = "xy" if request.topics is None else [each.name for each in request.topics]
+        Topic = MetadataResponse.MetadataResponseTopic  # noqa: N806 - a class
+        return MetadataResponse(topics=[Topic(name=name) for name in names])
+
+    request = API[ApiKey.METADATA].request(topics=None, include_topic_authorized_operations=True)
+    answer = ask(ApiKey.METADATA, request, 9, WRITE_X, handler=all_topics)
+    (shown,) = answer.topics
+    operations = 1 << Operation.WRITE | 1 << Operation.DESCRIBE
+    assert (shown.name, shown.topic_authorized_operations) == ("x", operations)
+    named = request_of(ApiKey.METADATA, 9)
+    named.topics = [type(named.topics[0])(name=name) for name in ("x", "y", "new")]
+    answer = ask(ApiKey.METADATA, named, 9, WRITE_X, handler=all_topics)
+    assert [(each.name, each.error_code) for each in answer.topics] == [
+        ("x", 0),
+        ("y", 29),
+        ("new", 29),
+    ]
