@@ -210,7 +210,8 @@ def _the_batch(records: memoryview, version: int) -> BatchHeader:
         _refuse_length(size, len(records), version)
     codec = header.codec
     if codec > Codec.ZSTD:
-        _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {codec}")
+        # Kafka's CompressionType.forId fails unexpectedly.
+        _refuse(ErrorCode.UNKNOWN_SERVER_ERROR, f"Unknown compression type id: {codec}")
     if codec == Codec.ZSTD and version < ZSTD_VERSION_MIN:
         _refuse(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -276,17 +277,11 @@ def _check_header(header: BatchHeader, where: object) -> None:
             ErrorCode.INVALID_RECORD,
             f"Clients are not allowed to write control records in topic partition {where}",
         )
-    if header.producer_id >= 0:
-        if header.base_sequence < 0:
-            _refuse(
-                ErrorCode.INVALID_RECORD,
-                f"Invalid sequence number {header.base_sequence} in record batch with producerId"
-                f" {header.producer_id} in topic partition {where}",
-            )
-    elif header.is_transactional:
+    if header.base_sequence < 0 <= header.producer_id:
         _refuse(
             ErrorCode.INVALID_RECORD,
-            f"Transactional record batch without a producer id in topic partition {where}",
+            f"Invalid sequence number {header.base_sequence} in record batch with producerId"
+            f" {header.producer_id} in topic partition {where}",
         )
 
 

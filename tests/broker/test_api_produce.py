@@ -286,6 +286,13 @@ class TestTransactions:
         assert path.call(ApiKey.PRODUCE, 9, asked) is None
         assert was_closed(path)
 
+    def test_a_transactional_batch_of_no_producer_is_appended(self, path: DataPath) -> None:
+        """As Kafka does: it belongs to no transaction, and readers of committed records see it."""
+        asked = request(("foo", 0, batch(1, transactional=True)), transactional_id="t")
+        assert errors_of(path.call(ApiKey.PRODUCE, 9, asked)) == [ErrorCode.NONE]
+        log = path.partition("foo").log
+        assert (log.log_end_offset, log.last_stable_offset) == (1, 1)
+
     def test_an_id_without_a_coordinator_makes_the_client_retry(self, path: DataPath) -> None:
         path.transactions.on_image(MetadataDelta(None, path.image), path.image)
         asked = request(("foo", 0, batch()), ("foo", 1, self.transactional()), transactional_id="t")

@@ -57,6 +57,7 @@ def test_matches_as_re_does(text: str, subjects: list[str]) -> None:
         *("(", ")", "a)", "(a", "[a", "[z-a]", "[[:foo:]]", r"\p{Grek}", r"\pX"),
         *("(?P<>a)", "(?P<n", "(?P<a-b>a)", "\\", r"\u0041", r"\x4", r"\x{}"),
         *(r"\x{110000}", r"\Z", r"\é", "((a{1000}){1000}){1000}"),
+        *(r"a\C", r"[\]]\C", r"\Qa\E\C", "(?P<n>a)(?<n>b)"),
     ],
 )
 def test_what_is_no_pattern(text: str) -> None:
@@ -92,6 +93,8 @@ def test_what_is_no_pattern(text: str) -> None:
         ("()*a|", "a", "b"),
         (r"\w+", "abc", "é"),
         (r"\p{Greek}", "λ", "l"),
+        (r"\QC\C\E\\C", r"C\C\C", "C"),
+        ("[(?P<n>][](?P<n>](?P<n>a)(?P<m>b)", "(]ab", "ab"),
     ],
 )
 def test_what_a_pattern_means(text: str, yes: str, no: str) -> None:
@@ -136,6 +139,8 @@ def test_nasty_patterns_take_no_longer_than_others() -> None:
         ("(?<=a)b", "invalid named capture"),
         ("(?z)", "invalid or unsupported Perl syntax"),
         (r"\8", "invalid escape sequence"),
+        (r"\C", "invalid escape sequence"),
+        ("(?<n>a)|(?P<n>b)", "duplicate capture group name"),
         ("\\", "trailing backslash at end of expression"),
     ],
 )

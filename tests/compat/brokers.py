@@ -62,8 +62,16 @@ class Tidelog:
 
     name = "tidelog"
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        has_controller_listener: bool = False,
+    ) -> None:
+        """A single Kafka always has a controller listener."""
         self.folder = folder
+        self._has_controller_listener = has_controller_listener
         self.bootstrap = ""
         self._settings = {**SETTINGS, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,8 +79,13 @@ class Tidelog:
     def start(self) -> None:
         """Start it and wait for its line; the port of an earlier start is taken again."""
         port = address(self.bootstrap)[1] if self.bootstrap else free_port()
-        command = [sys.executable, "-m", "tidelog", "serve", "--port", str(port)]
+        command = [sys.executable, "-m", "tidelog", "serve"]
         command += ["--data-dir", str(self.folder / "data")]
+        if self._has_controller_listener:
+            listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{free_port()}"
+            command += ["--set", f"listeners={listeners}"]
+        else:
+            command += ["--port", str(port)]
         for key, value in self._settings.items():
             command += ["--set", f"{key}={value}"]
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -79,6 +79,8 @@ class ProduceGate:
             if len(records) < HEADER_BYTES or not partition.is_leader:
                 continue  # the append reports the error
             header = read_header(records)
+            if not header.has_producer_id:
+                continue  # Kafka's ReplicaManager verifies those of producers
             if producer not in (None, (header.producer_id, header.producer_epoch)):
                 raise StorageError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,

@@ -206,7 +206,10 @@ class QuorumKeys:
         300, "Time between rounds of preferred leader elections.", low=1, importance=HIGH
     )
     unclean_leader_election_interval_ms: int = long(
-        300000, "Time between rounds of unclean elections, for topics that allow them.", low=1
+        300000,
+        "Time between rounds of unclean elections, for topics that allow them.",
+        low=1,
+        internal=True,
     )
     broker_session_timeout_ms: int = integer(
         9000, "A broker without heartbeats for this long is fenced."
@@ -343,7 +346,11 @@ class LogKeys:
         60000, "Time between writes of log-start-offset-checkpoint.", low=0, importance=HIGH
     )
     log_initial_task_delay_ms: int = long(
-        30000, "Wait before the first retention, flush and checkpoint runs.", low=0, importance=LOW
+        30000,
+        "Wait before the first retention, flush and checkpoint runs.",
+        low=0,
+        importance=LOW,
+        internal=True,
     )
     log_dir_failure_timeout_ms: int = long(
         30000,
@@ -394,7 +401,12 @@ class LogKeys:
         mode=CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = integer(
-        600000, "Time between checks for forgotten producers.", low=1, importance=LOW, inert=True
+        600000,
+        "Time between checks for forgotten producers.",
+        low=1,
+        importance=LOW,
+        inert=True,
+        internal=True,
     )
 
 

@@ -7,6 +7,7 @@ google-re2 (the extra `re2`: it has no wheels for musl).
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import re2
@@ -29,6 +30,14 @@ _IN_JAVA = {
 """What RE2/J says, by what RE2 says before a colon and the place; the others say the same."""
 
 
+# Quoted text, classes and other escapes are passed over.
+_TOKENS = re.compile(
+    r"\\Q.*?(?:\\E|\Z)|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|(?P<byte>\\C)|\\."
+    r"|\(\?P?<(?P<name>\w+)>",
+    re.DOTALL,
+)
+
+
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a test of whole texts; ValueError for an invalid pattern."""
     options = re2.Options()
@@ -38,7 +47,20 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
         raise ValueError(_reason(error)) from None
+    _check_as_java(pattern)
     return lambda text: compiled.fullmatch(text) is not None
+
+
+def _check_as_java(pattern: str) -> None:
+    """Refuse what RE2 takes and RE2/J does not: a byte, and two groups of one name."""
+    names = set()
+    for token in _TOKENS.finditer(pattern):
+        if token["byte"]:
+            raise ValueError("invalid escape sequence")
+        if token["name"] in names:
+            raise ValueError("duplicate capture group name")
+        if token["name"]:
+            names.add(token["name"])
 
 
 def _reason(error: Exception) -> str:

@@ -47,7 +47,9 @@ def collect(bootstrap: str, pattern: str, only: set[str] | None) -> dict[str, Tr
 def run_broker(kind: str, pattern: str, only: set[str] | None = None) -> dict[str, Transcript]:
     """Start a broker of this kind, collect, stop it."""
     folder = Path(tempfile.mkdtemp(prefix=f"conformance-{kind}-"))
-    broker: Broker = {"kafka": ApacheKafka, "tidelog": Tidelog}[kind](folder)
+    broker: Broker = (
+        ApacheKafka(folder) if kind == "kafka" else Tidelog(folder, has_controller_listener=True)
+    )
     try:
         broker.start()
         started = time.monotonic()

@@ -103,37 +103,10 @@ ALLOWED = (
     Allowed("DescribeConfigs-*", "*.min.insync.replicas.config_source", ELR),
     Allowed("DescribeConfigs-*", "*.min.insync.replicas.synonyms", ELR),
     Allowed(
-        "CreatePartitions-more-partitions-*",
-        "[[]6].*",
-        "100,000 partitions: the reference fails unexpectedly, tidelog says POLICY_VIOLATION as"
-        " CreateTopics does",
-    ),
-    Allowed(
-        "Produce-invalid-records-*",
-        "[[]5].*",
-        "an unknown codec: the reference fails unexpectedly, tidelog says"
-        " UNSUPPORTED_COMPRESSION_TYPE",
-    ),
-    Allowed(
-        "Produce-odd-ones-*",
-        "[[]4].*",
-        "a transactional batch of no producer: the reference appends it, a record of a transaction"
-        " that nobody can end; here its coordinator is asked and knows no such producer",
-    ),
-    Allowed(
         "ListTransactions-patterns-*",
         "[[]16].*",
-        "RE2 refuses nested repetitions of more than 1000, RE2/J counts each alone",
-    ),
-    Allowed(
-        "ListTransactions-patterns-*",
-        "[[]21].*",
-        "RE2 takes two groups of one name, RE2/J refuses them",
-    ),
-    Allowed(
-        "ListTransactions-patterns-*",
-        "[[]64].*",
-        "RE2 knows \\C, a byte; RE2/J refuses it",
+        "RE2 refuses nested repetitions of more than 1000, which need memory for each; RE2/J counts"
+        " each alone",
     ),
     Allowed(
         "Fetch-limits-*",
@@ -188,30 +161,6 @@ ALLOWED = (
         "*",
         "a setting of something tidelog does not have is unknown to it, and refused at the start",
         not_served,
-    ),
-    Allowed(
-        "DescribeConfigs-every-broker-config-*",
-        "*.unclean.leader.election.interval.ms",
-        "Kafka has it, but hides it",
-        new_here,
-    ),
-    Allowed(
-        "DescribeConfigs-every-broker-config-*",
-        "*.log.initial.task.delay.ms",
-        "Kafka has it, but hides it",
-        new_here,
-    ),
-    Allowed(
-        "DescribeConfigs-every-broker-config-*",
-        "*.producer.id.expiration.check.interval.ms",
-        "Kafka has it, but hides it",
-        new_here,
-    ),
-    Allowed(
-        "DescribeQuorum-quorum-*",
-        "[[]0].DescribeQuorum.nodes.0",
-        "a single broker needs no controller listener, so there is no endpoint to name",
-        lambda reference, tidelog: len(reference) == 1 and tidelog == [],
     ),
     *[
         Allowed(run, path, NO_ELR, last_in_sync)

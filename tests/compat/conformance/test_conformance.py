@@ -30,7 +30,7 @@ def recorded() -> dict[str, Transcript]:
 
 @pytest.fixture(scope="module")
 def tidelog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Tidelog(tmp_path_factory.mktemp("conformance"))
+    broker = Tidelog(tmp_path_factory.mktemp("conformance"), has_controller_listener=True)
     broker.start()
     yield broker
     broker.stop()

@@ -345,9 +345,9 @@ def _grow(
         )
     additional = topic.count - count
     if additional > PARTITIONS_PER_REQUEST_MAX:
-        raise RefusedError(
-            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
-        )
+        # Kafka's list of records is too long then (BoundedListTooLongException), which it does not
+        # expect here.
+        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, None)
     replicas = _grown_replicas(image, known, topic, additional, rng)
     if charge is not None:
         charge.take(additional)
