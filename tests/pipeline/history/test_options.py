@@ -98,6 +98,8 @@ def test_a_stream_has_no_end() -> None:
         HistoryOptions.parse({**TOPIC, "endingOffsets": "latest"}, is_stream=True)
     with pytest.raises(ValueError, match="ending timestamp not valid in streaming"):
         HistoryOptions.parse({**TOPIC, "endingTimestamp": "1"}, is_stream=True)
+    with pytest.raises(ValueError, match="maxOffsetsPerTrigger: Spark tells a Python data source"):
+        HistoryOptions.parse({**TOPIC, "MaxOffsetsPerTrigger": "5"}, is_stream=True)
 
 
 def test_the_stores_properties_are_shown_nowhere() -> None:
