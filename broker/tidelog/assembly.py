@@ -264,11 +264,13 @@ def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     from tidelog.api.group_admin import GroupAdminApi
     from tidelog.api.group_offsets import GroupOffsetsApi
     from tidelog.api.groups import GroupsApi
+    from tidelog.coordinators.groups.classic.membership import ClassicMembership
 
     metadata, admin = parts.metadata, parts.group_admin
+    members = ClassicMembership(parts.groups, parts.runtime.rng)
     return joined(
         (
-            GroupsApi(parts.groups, lambda: metadata.image, parts.topics),
+            GroupsApi(members, lambda: metadata.image, parts.topics),
             GroupOffsetsApi(
                 admin,
                 lambda: metadata.image,

@@ -318,7 +318,6 @@ class BrokerServer:
         groups = self._groups = GroupCoordinator(
             config=config,
             clock=runtime.clock,
-            rng=runtime.rng,
             timers=runtime.sessions,
             replica_manager=replicas,
         )

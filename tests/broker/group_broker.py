@@ -30,6 +30,7 @@ from tidelog.cluster.metadata.image import (
 )
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.coordinators.groups.admin import GroupAdmin
+from tidelog.coordinators.groups.classic.membership import ClassicMembership
 from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.groups.share.driven import DrivenTasks
@@ -248,11 +249,12 @@ class GroupBroker:
         offsets = ShareOffsets(self.coordinator, states, ends)
         creation = TopicCreation(self.create_all, self.time.time)
         members = StreamsMembership(self.coordinator, creation)
+        classic = ClassicMembership(self.coordinator, self.rng)
         handlers = {
             **StreamsGroupsApi(self.admin, lambda: self.image, members).handlers(),
             **ShareGroupsApi(self.admin, lambda: self.image, membership).handlers(),
             **ShareGroupOffsetsApi(offsets, lambda: self.image).handlers(),
-            **GroupsApi(self.coordinator, lambda: self.image, self).handlers(),
+            **GroupsApi(classic, lambda: self.image, self).handlers(),
             **GroupAdminApi(self.admin).handlers(),
             **ConsumerGroupsApi(
                 self.admin, lambda: self.image, ConsumerMembership(self.coordinator, self.rng)
@@ -279,7 +281,6 @@ class GroupBroker:
         return GroupCoordinator(
             config=self.config,
             clock=self.time,
-            rng=self.rng,
             timers=self.time,
             replica_manager=self.replica_manager,
         )

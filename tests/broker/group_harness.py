@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 
-from tidelog.coordinators.groups.group import Group, GroupLimits, GroupState
-from tidelog.coordinators.groups.member import (
+from tidelog.coordinators.groups.classic.group import Group, GroupLimits, GroupState
+from tidelog.coordinators.groups.classic.member import (
     CompleteJoin,
     CompleteSync,
     JoinRequest,
     JoinResult,
-    Now,
     Persist,
     SyncRequest,
     SyncResult,
 )
+from tidelog.coordinators.groups.now import Now
 from tidelog_protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE

@@ -9,6 +9,7 @@ from tidelog.api.groups import GroupsApi
 from tidelog.api.share_state import ShareStateApi
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import SHARE_GROUP_STATE_TOPIC
+from tidelog.coordinators.groups.classic.membership import ClassicMembership
 from tidelog.coordinators.share.share_states import ShareStates
 from tidelog.network.dispatch import Dispatcher
 
@@ -42,8 +43,9 @@ class ShareBroker(GroupBroker):
 
     def start(self) -> None:
         super().start()
+        classic = ClassicMembership(self.coordinator, self.rng)
         handlers = {
-            **GroupsApi(self.coordinator, lambda: self.image, self).handlers(),
+            **GroupsApi(classic, lambda: self.image, self).handlers(),
             **ShareStateApi(self.share_states).handlers(),
         }
         self.dispatcher = Dispatcher(handlers)

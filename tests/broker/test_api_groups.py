@@ -106,7 +106,7 @@ def test_two_members_join_in_every_version(version: int) -> None:
     }
     assert follower.members == []
     assert leader.member_id.startswith("c-0000")
-    member = broker.coordinator._find("g")[1].members[leader.member_id]
+    member = broker.coordinator.find("g")[1].members[leader.member_id]
     assert member.client_host == "/127.0.0.1"
     assert member.rebalance_timeout_ms == (10_000 if version == 0 else 60_000)
 
@@ -255,7 +255,7 @@ def test_a_join_whose_connection_goes_stays_a_member_until_its_session_ends() ->
     second = join(broker, 3)
     broker.time.pass_(0)
     assert first.parked
-    assert len(broker.coordinator._find("g")[1].members) == 2
+    assert len(broker.coordinator.find("g")[1].members) == 2
     assert second.answer.generation_id == 1
     for _ in range(3):
         broker.time.pass_(4)
@@ -272,5 +272,5 @@ def test_values_of_a_parked_join_are_its_own() -> None:
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"mine")
     pending = broker.send(join_request(protocols=[protocol]), 3)
     broker.time.pass_(0)
-    assert type(broker.coordinator._find("g")[1].members.joined("range")[0].metadata) is bytes
+    assert type(broker.coordinator.find("g")[1].members.joined("range")[0].metadata) is bytes
     assert pending.answer.members[0].metadata == b"mine"

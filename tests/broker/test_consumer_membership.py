@@ -19,8 +19,8 @@ from broker.test_group_coordinator import (
 from support.consumer_groups import held_of
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.control import broker_state
+from tidelog.coordinators.groups.classic.group import Group
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.group import Group
 from tidelog.coordinators.groups.records import decode
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog_protocol.errors import ErrorCode

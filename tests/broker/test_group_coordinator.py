@@ -9,7 +9,7 @@ import pytest
 from broker.group_broker import GroupBroker, Pending, topic
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
-from tidelog.coordinators.groups.group import GroupState
+from tidelog.coordinators.groups.classic.group import GroupState
 from tidelog.coordinators.groups.records import GroupChange, decode
 from tidelog.replication.internal_topics import java_hash, partition_for
 from tidelog_protocol.errors import ErrorCode

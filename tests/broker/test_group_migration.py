@@ -18,9 +18,9 @@ from support.mixed_groups import (
     settle,
     subscription_bytes,
 )
+from tidelog.coordinators.groups.classic.group import Group, GroupState
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
-from tidelog.coordinators.groups.group import Group, GroupState
 from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.groups import (

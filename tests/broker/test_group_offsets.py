@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.coordinators.groups.group import Group, GroupLimits, GroupState
-from tidelog.coordinators.groups.member import Member, Now
+from tidelog.coordinators.groups.classic.group import Group, GroupLimits, GroupState
+from tidelog.coordinators.groups.classic.member import Member
+from tidelog.coordinators.groups.now import Now
 from tidelog.coordinators.groups.offsets import (
     ZERO_UUID,
     OffsetAndMetadata,

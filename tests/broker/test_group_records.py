@@ -6,18 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.coordinators.groups.classic.group import GroupState
+from tidelog.coordinators.groups.classic.records import group_record, group_tombstone
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
-from tidelog.coordinators.groups.group import GroupState
-from tidelog.coordinators.groups.member import Now
+from tidelog.coordinators.groups.now import Now
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
-from tidelog.coordinators.groups.records import (
-    GroupChange,
-    decode,
-    group_record,
-    group_tombstone,
-    offset_record,
-)
+from tidelog.coordinators.groups.records import GroupChange, decode, offset_record
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import uuid_from_str

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from broker.group_harness import NONE, SUBSCRIPTION, Harness
-from tidelog.coordinators.groups.group import TRANSITIONS, GroupLimits, GroupState
-from tidelog.coordinators.groups.member import (
+from tidelog.coordinators.groups.classic.group import TRANSITIONS, GroupLimits, GroupState
+from tidelog.coordinators.groups.classic.member import (
     AssignmentStored,
     JoinResult,
     LeavingMember,
     Member,
-    Now,
     Persist,
     Protocols,
     SyncResult,
     subscribed_topics,
 )
-from tidelog.coordinators.groups.members import Members
+from tidelog.coordinators.groups.classic.members import Members
+from tidelog.coordinators.groups.now import Now
 from tidelog_protocol.errors import ErrorCode
 
 FIRST = {"requires_known_member_id": True}

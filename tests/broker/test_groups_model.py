@@ -6,18 +6,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tidelog.coordinators.groups.group import Group, GroupLimits, GroupState
-from tidelog.coordinators.groups.member import (
+from tidelog.coordinators.groups.classic.group import Group, GroupLimits, GroupState
+from tidelog.coordinators.groups.classic.member import (
     CompleteJoin,
     CompleteSync,
     JoinRequest,
     JoinResult,
     LeavingMember,
-    Now,
     Persist,
     SyncRequest,
     SyncResult,
 )
+from tidelog.coordinators.groups.now import Now
 from tidelog_protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE

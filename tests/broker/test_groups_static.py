@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.group_harness import NONE, Harness
-from tidelog.coordinators.groups.group import GroupState
-from tidelog.coordinators.groups.member import JoinResult, StaticMemberStored
+from tidelog.coordinators.groups.classic.group import GroupState
+from tidelog.coordinators.groups.classic.member import JoinResult, StaticMemberStored
 from tidelog_protocol.errors import ErrorCode
 
 

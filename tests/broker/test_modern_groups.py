@@ -9,11 +9,11 @@ from support.share_groups import ShareLife
 from support.streams_groups import StreamsLife
 from tidelog.coordinators.groups.consumer.member import ConsumerMember
 from tidelog.coordinators.groups.consumer.records import RECORDS
-from tidelog.coordinators.groups.member import Now
 from tidelog.coordinators.groups.modern.deadlines import Deadlines
 from tidelog.coordinators.groups.modern.draft import target_records
 from tidelog.coordinators.groups.modern.records import Record, group_type, removes_group
 from tidelog.coordinators.groups.modern.requests import RefusedError
+from tidelog.coordinators.groups.now import Now
 from tidelog_protocol.errors import ErrorCode
 
 A = ConsumerMember("a", epoch=3)

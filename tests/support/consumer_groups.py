@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.requests import Heartbeat, check
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
-from tidelog.coordinators.groups.member import Now
 from tidelog.coordinators.groups.modern.records import decode, encode
+from tidelog.coordinators.groups.now import Now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

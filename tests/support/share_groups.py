@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from support.consumer_groups import WALL_MS, SomeTopics
 from support.share_persister import MemoryPersister
 from tidelog.awaiting import answer_of
-from tidelog.coordinators.groups.member import Now
 from tidelog.coordinators.groups.modern.records import decode, encode
+from tidelog.coordinators.groups.now import Now
 from tidelog.coordinators.groups.share.group import ShareGroup
 from tidelog.coordinators.groups.share.records import partitions_record
 from tidelog.coordinators.groups.share.requests import ShareHeartbeat, check

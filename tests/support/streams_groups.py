@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from support.consumer_groups import WALL_MS, SomeTopics
-from tidelog.coordinators.groups.member import Now
 from tidelog.coordinators.groups.modern.records import Record
+from tidelog.coordinators.groups.now import Now
 from tidelog.coordinators.groups.streams.group import StreamsGroup
 from tidelog.coordinators.groups.streams.requests import StreamsHeartbeat, check
 from tidelog.coordinators.groups.streams.tasks import NO_TASKS, TaskSets

@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tidelog.awaiting import all_of
-from tidelog.coordinators.groups.group import Group
-from tidelog.coordinators.groups.states import GroupState
+from tidelog.coordinators.groups.classic.group import Group
+from tidelog.coordinators.groups.classic.states import GroupState
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_admin import (
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidelog.coordinators.groups.admin import GroupAdmin
+    from tidelog.coordinators.groups.classic.member import Member
     from tidelog.coordinators.groups.kinds import AnyGroup
-    from tidelog.coordinators.groups.member import Member
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog_protocol.messages.group_admin import (
         DeleteGroupsRequest,

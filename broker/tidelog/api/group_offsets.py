@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.awaiting import all_of
 from tidelog.coordinators.groups.admin import Committer
-from tidelog.coordinators.groups.member import NO_TIMESTAMP
+from tidelog.coordinators.groups.now import NO_TIMESTAMP
 from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetAndMetadata, OffsetChange
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode

@@ -26,7 +26,7 @@ from tidelog.cluster.metadata.image import (
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from tidelog.coordinators.groups.member import JoinRequest, LeavingMember, SyncRequest
+from tidelog.coordinators.groups.classic.member import JoinRequest, LeavingMember, SyncRequest
 from tidelog.coordinators.share.values import SharePartition
 from tidelog.replication.internal_topics import ensure, partition_for
 from tidelog_protocol.apis import ApiKey
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.cluster.metadata.image import ClusterImage
-    from tidelog.coordinators.groups.coordinator import GroupCoordinator
-    from tidelog.coordinators.groups.member import JoinResult, SyncResult
+    from tidelog.coordinators.groups.classic.member import JoinResult, SyncResult
+    from tidelog.coordinators.groups.classic.membership import ClassicMembership
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog.replication.internal_topics import Topics
     from tidelog_protocol.messages.groups import (
@@ -85,12 +85,12 @@ class GroupsApi:
 
     def __init__(
         self,
-        coordinator: GroupCoordinator,
+        members: ClassicMembership,
         image: Callable[[], ClusterImage],
         topics: Topics,
     ) -> None:
         """`image` returns the current image; `topics` creates internal topics (the controller)."""
-        self._coordinator = coordinator
+        self._members = members
         self._image = image
         self._topics = topics
 
@@ -188,7 +188,7 @@ class GroupsApi:
             supports_skipping_assignment=version >= 9,
             reason=request.reason,
         )
-        work = self._coordinator.join(request.group_id, join)
+        work = self._members.join(request.group_id, join)
         return context.answer_with(work, partial(_join_response, version))
 
     def sync(
@@ -205,13 +205,13 @@ class GroupsApi:
             protocol_name=request.protocol_name,
             assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
         )
-        return context.answer_with(self._coordinator.sync(request.group_id, sync), _sync_response)
+        return context.answer_with(self._members.sync(request.group_id, sync), _sync_response)
 
     # ---- Heartbeat, LeaveGroup ---------------------------------------------------------------
 
     def heartbeat(self, _context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
         """Answer a Heartbeat request."""
-        error = self._coordinator.heartbeat(
+        error = self._members.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
         return HeartbeatResponse(error_code=error)
@@ -227,7 +227,7 @@ class GroupsApi:
             if version >= 3
             else [LeavingMember(request.member_id, None)]
         )
-        error, results = self._coordinator.leave(request.group_id, leaving)
+        error, results = self._members.leave(request.group_id, leaving)
         if version < 3:
             if error is ErrorCode.NONE:
                 error = results[0].error

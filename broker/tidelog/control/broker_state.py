@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
     from tidelog.control.state import ReadState
-    from tidelog.coordinators.groups.group import Group
+    from tidelog.coordinators.groups.classic.group import Group
     from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.offsets import OffsetAndMetadata
     from tidelog.coordinators.groups.share.group import ShareGroup

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.api.produce_gate import ProduceGate
 from tidelog.awaiting import first_answer_of
 from tidelog.coordinators.groups.admin import GroupAdmin
-from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.classic.group import Group
 from tidelog.coordinators.groups.pending import PendingOffsets
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.transactions import coordinator

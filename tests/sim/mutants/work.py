@@ -10,8 +10,8 @@ from typing import Any
 
 from tidelog.api import produce
 from tidelog.cluster.controller.changes import Election, PartitionDraft
-from tidelog.coordinators.groups import shard
-from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.classic import records
+from tidelog.coordinators.groups.classic.group import Group
 from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
 from tidelog.replication.partition import Partition
 from tidelog_storage import retention, validator
@@ -133,12 +133,12 @@ def twins_go_on(patch: Patch) -> None:
 
 def instances_are_not_loaded(patch: Patch) -> None:
     """A coordinator that loads a group takes all members for dynamic ones."""
-    original = shard.Member
+    original = records.Member
 
     def member(member_id: str, _instance_id: str | None, **rest: Any) -> Any:
         return original(member_id, None, **rest)
 
-    patch(shard, "Member", member)
+    patch(records, "Member", member)
 
 
 def returns_lose_their_assignment(patch: Patch) -> None:

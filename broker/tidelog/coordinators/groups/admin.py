@@ -76,7 +76,7 @@ class GroupAdmin:
         For an unknown group with a generation: GROUP_ID_NOT_FOUND, or ILLEGAL_GENERATION before v9,
         whose clients do not know the other.
         """
-        from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - late
+        from tidelog.coordinators.groups.classic.group import Group  # noqa: PLC0415 - late
 
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
@@ -105,7 +105,7 @@ class GroupAdmin:
         changes: Sequence[OffsetChange],
     ) -> ErrorCode:
         """Commit offsets in the transaction of a producer id and epoch; otherwise like `commit`."""
-        from tidelog.coordinators.groups.group import Group  # noqa: PLC0415 - late
+        from tidelog.coordinators.groups.classic.group import Group  # noqa: PLC0415 - late
 
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
@@ -170,7 +170,7 @@ class GroupAdmin:
         found = self._coordinator.find(group_id)
         if isinstance(found, ErrorCode):
             return found
-        from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE  # noqa: PLC0415 - late
+        from tidelog.coordinators.groups.classic.member import CONSUMER_PROTOCOL_TYPE  # noqa: PLC0415 - late
 
         shard, group = found
         if group.type == "share":

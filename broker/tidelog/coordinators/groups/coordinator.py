@@ -1,10 +1,10 @@
 """The group coordinator: groups of the partitions of `__consumer_offsets` that this broker leads.
 
-It performs the effects of the pure group machine (`group.py`): answers parked requests, writes
-records, sets timers. It owns the shards that `LedPartitions` loads and unloads. The group APIs call
-it, and the metadata log on new images; it does not know the wire. Writes are work for
-`awaiting.drive`. Offsets and the administration of
-groups are in `admin.py`.
+It is what all types of groups share: it owns the shards that `LedPartitions` loads and unloads,
+sets the groups' timers and appends their records. Their requests come to the `membership.py` of
+each type, which call it, as does the metadata log on new images. Of classic groups it performs the
+effects: it answers parked requests, too. It does not know the wire. Writes are work for
+`awaiting.drive`. Offsets and the administration of groups are in `admin.py`.
 """
 
 # ruff: noqa: PLC0415 - what the first group needs is imported with it: a start is faster without
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.awaiting import answer_of, drive
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.coordinators.groups.now import Now
 from tidelog.coordinators.led_partitions import WRITE_ERRORS, LedPartitions
 from tidelog.replication.internal_topics import InternalTopic, partition_for
 from tidelog_protocol.errors import ErrorCode
@@ -30,23 +31,10 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
-    from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+    from tidelog.coordinators.groups.classic.group import Group
+    from tidelog.coordinators.groups.classic.member import Effect, Persist
     from tidelog.coordinators.groups.consumer.mixed import MixedGroups
-    from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
-    from tidelog.coordinators.groups.member import (
-        Effect,
-        JoinRequest,
-        JoinResult,
-        JoinWaiter,
-        LeaveResult,
-        LeavingMember,
-        Now,
-        Persist,
-        SyncRequest,
-        SyncResult,
-        SyncWaiter,
-    )
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.coordinators.groups.modern.topics import ImageTopics
     from tidelog.coordinators.groups.offsets import OffsetChange
@@ -54,13 +42,12 @@ if TYPE_CHECKING:
     from tidelog.replication.internal_topics import KeyValue, LoadedRecord
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog.seams import Clock, Rng
+    from tidelog.seams import Clock
 
-__all__ = ["GroupCoordinator"]
+__all__ = ["GroupCoordinator", "log_failure"]
 
 logger = logging.getLogger(__name__)
 
-_MEMBER_ID_PREFIX_MAX = 8000  # characters: a string has at most 32767 bytes, and a UUID follows
 TOMBSTONES_MAX = 1000  # in one batch of expiry: far below max.message.bytes
 
 
@@ -72,7 +59,6 @@ class GroupCoordinator:
         *,
         config: BrokerConfig,
         clock: Clock,
-        rng: Rng,
         timers: Timers,
         replica_manager: ReplicaManager,
     ) -> None:
@@ -86,7 +72,6 @@ class GroupCoordinator:
             load_buffer_bytes=config.offsets_load_buffer_size,
         )
         self._clock = clock
-        self._rng = rng
         self._timers = timers
         self.led: LedPartitions[GroupShard] = LedPartitions(
             self.topic, replica_manager.node_id, timers, self
@@ -155,7 +140,7 @@ class GroupCoordinator:
         shard.is_loading = False
         shard.loaded_end = shard.end_offset
         shard.advance(self.topic.high_watermark(shard.index))
-        from tidelog.coordinators.groups.group import Group
+        from tidelog.coordinators.groups.classic.group import Group
 
         now = self.now()
         for group in list(shard.groups.values()):
@@ -171,8 +156,8 @@ class GroupCoordinator:
     def resigned(self, shard: GroupShard) -> None:
         """Answer all parked requests and unload the groups of a shard."""
         shard.stop_timers()
-        from tidelog.coordinators.groups.group import Group
-        from tidelog.coordinators.groups.member import Persist
+        from tidelog.coordinators.groups.classic.group import Group
+        from tidelog.coordinators.groups.classic.member import Persist
 
         now = self.now()
         for group in shard.groups.values():
@@ -243,8 +228,6 @@ class GroupCoordinator:
 
     def now(self) -> Now:
         """Return the current time for the group machine."""
-        from tidelog.coordinators.groups.member import Now
-
         return Now(int(self._timers.time() * 1000), self._clock.wall_ms())
 
     def partition_for(self, group_id: str) -> int:
@@ -256,136 +239,15 @@ class GroupCoordinator:
         """Return a group's shard, or the error if it is not served here now."""
         return self.led.at(self.partition_for(group_id))
 
-    # ---- membership --------------------------------------------------------------------------
-
-    async def join(self, group_id: str, request: JoinRequest) -> JoinResult:
-        """Handle JoinGroup; return when the group has decided."""
-        from tidelog.coordinators.groups.group import Group
-        from tidelog.coordinators.groups.member import JoinResult
-
-        error = self._check_join(group_id, request)
-        if error is not ErrorCode.NONE:
-            return JoinResult(error, request.member_id)
+    def find(self, group_id: str) -> tuple[GroupShard, AnyGroup] | ErrorCode:
+        """Return a group and its shard, or the error."""
         shard = self.shard_of(group_id)
         if isinstance(shard, ErrorCode):
-            return JoinResult(shard, "")
-        now = self.now()
+            return shard
         group = shard.groups.get(group_id)
-        if not isinstance(group, Group):
-            if group is not None and (group.type == "share" or not group.is_empty):
-                return await self._join_other(shard, group, request)
-            if request.member_id:
-                return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-            created = self._create(shard, group_id, now)
-            if isinstance(created, ErrorCode):
-                return JoinResult(created, "")
-            group = created
-        if not request.member_id:
-            prefix = (request.group_instance_id or request.client_id)[:_MEMBER_ID_PREFIX_MAX]
-            request = request._replace(new_member_id=f"{prefix}-{self._new_uuid()}")
-        return await answer_of(partial(self._begin_join, shard, group, request))
+        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
 
-    async def _join_other(
-        self, shard: GroupShard, group: MemberGroup, request: JoinRequest
-    ) -> JoinResult:
-        """Have a classic member join a consumer group with members, or refuse it."""
-        from tidelog.coordinators.groups.member import JoinResult
-
-        if group.type != "consumer":
-            return JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
-        return await self.mixed.join(shard, group, request, self._rng.uuid())
-
-    def _begin_join(
-        self, shard: GroupShard, group: Group, request: JoinRequest, waiter: JoinWaiter
-    ) -> None:
-        self.perform(shard, group, group.join(request, waiter, self.now()))
-
-    def _check_join(self, group_id: str, request: JoinRequest) -> ErrorCode:
-        if self.led.is_closed:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not group_id:
-            return ErrorCode.INVALID_GROUP_ID
-        low_ms = self.config.group_min_session_timeout_ms
-        high_ms = self.config.group_max_session_timeout_ms
-        if not low_ms <= request.session_timeout_ms <= high_ms:
-            return ErrorCode.INVALID_SESSION_TIMEOUT
-        return ErrorCode.NONE
-
-    def _create(self, shard: GroupShard, group_id: str, now: Now) -> Group | ErrorCode:
-        """Write a new group's record before its first rebalance, as Kafka does. The group takes the
-        place of an empty consumer or streams group."""
-        from tidelog.coordinators.groups.group import Group
-        from tidelog.coordinators.groups.records import group_record, tombstones
-
-        before = shard.groups.get(group_id)
-        records = [] if before is None else tombstones(before)
-        group = Group(group_id, now, shard.limits_of("classic", group_id))
-        error = self._append(shard, [*records, group_record(group, {})], ())
-        if error is not ErrorCode.NONE:
-            return error
-        drive(self.settled(shard), _log_failure)
-        shard.groups[group_id] = group
-        return group
-
-    def _new_uuid(self) -> str:
-        text = self._rng.uuid().hex()
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-    async def sync(self, group_id: str, request: SyncRequest) -> SyncResult:
-        """Handle SyncGroup; return when the leader has assigned."""
-        from tidelog.coordinators.groups.group import Group
-        from tidelog.coordinators.groups.member import SyncResult
-
-        found = self._find(group_id)
-        if isinstance(found, ErrorCode):
-            return SyncResult(found)
-        shard, group = found
-        if not isinstance(group, Group):
-            return await self.mixed.sync(shard, group, request)
-        return await answer_of(partial(self._begin_sync, shard, group, request))
-
-    def _begin_sync(
-        self, shard: GroupShard, group: Group, request: SyncRequest, waiter: SyncWaiter
-    ) -> None:
-        self.perform(shard, group, group.sync(request, waiter, self.now()))
-
-    def heartbeat(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int
-    ) -> ErrorCode:
-        """Handle Heartbeat. While a group loads, its members get no error."""
-        found = self._find(group_id)
-        if found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return ErrorCode.NONE
-        if isinstance(found, ErrorCode):
-            return found
-        from tidelog.coordinators.groups.group import Group
-
-        shard, group = found
-        if not isinstance(group, Group):
-            return self.mixed.heartbeat(shard, group, (member_id, instance_id, generation))
-        return group.heartbeat(member_id, instance_id, generation, self.now())
-
-    def leave(
-        self, group_id: str, leaving: Sequence[LeavingMember]
-    ) -> tuple[ErrorCode, list[LeaveResult]]:
-        """Handle LeaveGroup; return an error for all, or a result per member."""
-        from tidelog.coordinators.groups.member import LeaveResult
-
-        found = self._find(group_id)
-        if found is ErrorCode.UNKNOWN_MEMBER_ID:
-            return ErrorCode.NONE, [
-                LeaveResult(each.member_id, each.group_instance_id, found) for each in leaving
-            ]
-        if isinstance(found, ErrorCode):
-            return found, []
-        from tidelog.coordinators.groups.group import Group
-
-        shard, group = found
-        if not isinstance(group, Group):
-            return self.mixed.leave(shard, group, leaving)
-        results, effects = group.leave(leaving, self.now())
-        self.perform(shard, group, effects)
-        return ErrorCode.NONE, results
+    # ---- sessions ----------------------------------------------------------------------------
 
     def end_sessions(self, group_id: str, member_id: str | None = None) -> int | ErrorCode | None:
         """Time out a member, by default all, now; return how many have left, None if there is no
@@ -393,7 +255,7 @@ class GroupCoordinator:
         found = self.find(group_id)
         if isinstance(found, ErrorCode):
             return found
-        from tidelog.coordinators.groups.group import Group
+        from tidelog.coordinators.groups.classic.group import Group
 
         shard, group = found
         if member_id is not None and member_id not in group.members:
@@ -410,34 +272,11 @@ class GroupCoordinator:
         self.perform(shard, group, effects)
         return left
 
-    def find(self, group_id: str) -> tuple[GroupShard, AnyGroup] | ErrorCode:
-        """Return a group and its shard, or the error."""
-        shard = self.shard_of(group_id)
-        if isinstance(shard, ErrorCode):
-            return shard
-        group = shard.groups.get(group_id)
-        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
-
-    def _find(self, group_id: str) -> tuple[GroupShard, Group | ConsumerGroup] | ErrorCode:
-        """Find a group for a request of a classic member, which unknown, share and streams groups
-        do not have."""
-        if not group_id and not self.led.is_closed:
-            return ErrorCode.INVALID_GROUP_ID
-        found = self.find(group_id)
-        if found is ErrorCode.GROUP_ID_NOT_FOUND:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if isinstance(found, ErrorCode):
-            return found
-        shard, group = found
-        if group.type == "share" or group.type == "streams":  # noqa: PLR1714 - mypy knows this one
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return shard, group
-
     # ---- effects -----------------------------------------------------------------------------
 
     def perform(self, shard: GroupShard, group: Group, effects: Sequence[Effect]) -> None:
         """Perform the effects of a step, then set the group's timer."""
-        from tidelog.coordinators.groups.member import Persist
+        from tidelog.coordinators.groups.classic.member import Persist
 
         for effect in effects:
             if isinstance(effect, Persist):
@@ -447,11 +286,11 @@ class GroupCoordinator:
         self.watch(shard, group)
 
     async def _persist(self, shard: GroupShard, group: Group, effect: Persist) -> None:
-        from tidelog.coordinators.groups.records import group_record
+        from tidelog.coordinators.groups.classic.records import group_record
 
         error = await self._write(shard, [group_record(group, effect.assignments)])
         if effect.then is None:
-            _log_failure(error)
+            log_failure(error)
         else:
             self.perform(shard, group, group.stored(effect.then, error, self.now()))
 
@@ -483,7 +322,7 @@ class GroupCoordinator:
         shard.watches[group_id] = Watch(handle, deadline_ms)
 
     def _expire(self, shard: GroupShard, watched: AnyGroup) -> None:
-        from tidelog.coordinators.groups.group import Group
+        from tidelog.coordinators.groups.classic.group import Group
 
         shard.watches.pop(watched.group_id, None)
         group = shard.groups.get(watched.group_id)  # another one may have taken its place
@@ -575,14 +414,14 @@ class GroupCoordinator:
         """Write any number of tombstones, without a result."""
         for start in range(0, len(changes), TOMBSTONES_MAX):
             some = changes[start : start + TOMBSTONES_MAX]
-            drive(self.write_offsets(shard, some), _log_failure)
+            drive(self.write_offsets(shard, some), log_failure)
 
     async def remove(
         self, shard: GroupShard, group: AnyGroup, changes: Sequence[OffsetChange]
     ) -> ErrorCode:
         """Delete a group with these tombstones of its offsets. Members that are left get
         UNKNOWN_MEMBER_ID."""
-        from tidelog.coordinators.groups.group import Group
+        from tidelog.coordinators.groups.classic.group import Group
         from tidelog.coordinators.groups.records import offset_record, tombstones
 
         records = [*(offset_record(change) for change in changes), *tombstones(group)]
@@ -669,6 +508,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
 
-def _log_failure(error: ErrorCode) -> None:
+def log_failure(error: ErrorCode) -> None:
+    """Log a write that nothing waits for, if it has failed."""
     if error is not ErrorCode.NONE:
         logger.warning("A write to __consumer_offsets was not committed: %s", error.name)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from tidelog.coordinators.groups.classic.group import Group
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-    from tidelog.coordinators.groups.group import Group
     from tidelog.coordinators.groups.share.group import ShareGroup
     from tidelog.coordinators.groups.streams.group import StreamsGroup
 

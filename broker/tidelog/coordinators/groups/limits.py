@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tidelog.config.group_keys import ASSIGNOR_CLASSES
 from tidelog.config.group_settings import effective
+from tidelog.coordinators.groups.classic.states import GroupLimits
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.share.views import ShareLimits
-from tidelog.coordinators.groups.states import GroupLimits
 from tidelog.coordinators.groups.streams.views import StreamsLimits
 
 if TYPE_CHECKING:

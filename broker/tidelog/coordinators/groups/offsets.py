@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.member import NO_TIMESTAMP
+from tidelog.coordinators.groups.now import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

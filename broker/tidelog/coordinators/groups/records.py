@@ -1,8 +1,7 @@
 """Records of `__consumer_offsets` in Kafka's bytes: committed offsets and classic groups.
 
-A key is an int16 record type and its body, a value an int16 version and its body. Those of consumer
-and share groups are in `modern/records.py`, which is imported with the first one; those of KIP-1071
-are skipped when a log of Kafka's is loaded.
+A key is an int16 record type and its body, a value an int16 version and its body. Those of other
+groups are in `modern/records.py`, which is imported with the first one.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.group import Group
-from tidelog.coordinators.groups.member import NO_TIMESTAMP
+from tidelog.coordinators.groups.classic.records import GROUP_METADATA_TYPE, group_tombstone
+from tidelog.coordinators.groups.now import NO_TIMESTAMP
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog_protocol.compiler import codec
 from tidelog_protocol.errors import ProtocolError
@@ -23,17 +22,13 @@ from tidelog_protocol.messages.coordinator_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.replication.internal_topics import KeyValue
 
 OFFSET_COMMIT_TYPES = frozenset({0, 1})  # the same body; 0 is from before Kafka 0.9
-GROUP_METADATA_TYPE = 2
 OFFSET_WITH_EXPIRY_VERSION = 1
 OFFSET_VERSION = 4  # with the topic's id
-GROUP_VERSION = 3
 
 _VERSION = Struct(">h")
 _VERSIONS_MAX = 4
@@ -67,51 +62,13 @@ def offset_record(change: OffsetChange) -> tuple[bytes, bytes | None]:
     return key_bytes, _VERSION.pack(version) + codec(OffsetCommitValue, version).encode(value)
 
 
-def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[bytes, bytes]:
-    """Return key and value of a group's current state, with these assignments by member id."""
-    members = [
-        GroupMetadataValue.MemberMetadata(
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            rebalance_timeout=member.rebalance_timeout_ms,
-            session_timeout=member.session_timeout_ms,
-            subscription=member.metadata(group.protocol_name),
-            assignment=assignments[member.member_id],
-        )
-        for member in group.members.values()
-    ]
-    value = GroupMetadataValue(
-        protocol_type=group.protocol_type or "",
-        generation=group.generation,
-        protocol=group.protocol_name,
-        leader=group.members.leader,
-        current_state_timestamp=group.state_timestamp_ms,
-        members=members,
-    )
-    return _group_key(group.group_id), _VERSION.pack(GROUP_VERSION) + codec(
-        GroupMetadataValue, GROUP_VERSION
-    ).encode(value)
-
-
-def group_tombstone(group_id: str) -> tuple[bytes, None]:
-    """Return the tombstone of a group."""
-    return _group_key(group_id), None
-
-
 def tombstones(group: AnyGroup) -> list[KeyValue]:
     """Return the records that remove a group of any kind."""
-    if isinstance(group, Group):
+    if group.type == "classic":
         return [group_tombstone(group.group_id)]
     from tidelog.coordinators.groups.modern.records import encode  # noqa: PLC0415 - late
 
     return [encode(record) for record in group.tombstones()]
-
-
-def _group_key(group_id: str) -> bytes:
-    key = codec(GroupMetadataKey, 0).encode(GroupMetadataKey(group=group_id))
-    return _VERSION.pack(GROUP_METADATA_TYPE) + key
 
 
 def decode(key: bytes | None, value: bytes | None) -> OffsetChange | GroupChange | Record | None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.classic.group import Group
+from tidelog.coordinators.groups.classic.records import restored
 from tidelog.coordinators.groups.limits import DEFAULTS
-from tidelog.coordinators.groups.member import Member
 from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetChange, OffsetStore
 from tidelog.coordinators.groups.pending import PendingOffsets
 from tidelog.coordinators.groups.records import GroupChange
-from tidelog.coordinators.groups.states import GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,11 +22,9 @@ if TYPE_CHECKING:
 
     from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
     from tidelog.coordinators.groups.limits import LimitsOf
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.records import Record
-    from tidelog.coordinators.groups.states import GroupLimits
+    from tidelog.coordinators.groups.now import Now
     from tidelog.seams import TimerHandle
-    from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
 
     Change: TypeAlias = OffsetChange | GroupChange | Record
 
@@ -86,7 +83,7 @@ class GroupShard:
             self.replay_consumer(change)
         elif change.value is not None:
             limits = self.limits_of("classic", change.group_id)
-            self.groups[change.group_id] = _restored(change.group_id, change.value, now, limits)
+            self.groups[change.group_id] = restored(change.group_id, change.value, now, limits)
         elif isinstance(self.groups.get(change.group_id), Group):
             del self.groups[change.group_id]
 
@@ -197,31 +194,3 @@ class GroupShard:
         for watch in self.watches.values():
             watch.handle.cancel()
         self.watches.clear()
-
-
-def _restored(group_id: str, value: GroupMetadataValue, now: Now, limits: GroupLimits) -> Group:
-    """Restore a group from its record: stable with its members, or empty."""
-    group = Group(group_id, now, limits)
-    for each in value.members:
-        rebalance_timeout_ms = each.rebalance_timeout
-        if rebalance_timeout_ms == -1:
-            rebalance_timeout_ms = each.session_timeout
-        member = Member(
-            each.member_id,
-            each.group_instance_id,
-            client_id=each.client_id,
-            client_host=each.client_host,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            session_timeout_ms=each.session_timeout,
-            protocols=((value.protocol or "", bytes(each.subscription)),),
-            assignment=bytes(each.assignment),
-        )
-        group.insert(member, value.protocol_type)
-    group.state = GroupState.STABLE if value.members else GroupState.EMPTY
-    group.state_timestamp_ms = value.current_state_timestamp
-    group.generation = value.generation
-    group.protocol_type = value.protocol_type or None
-    group.protocol_name = value.protocol
-    if value.leader in group.members:
-        group.members.leader = value.leader
-    return group

@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.coordinators.groups.classic.member import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinators.groups.consumer.embedded import ids_of, subscription_of
 from tidelog.coordinators.groups.consumer.requests import Heartbeat
-from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.consumer_records import ConsumerGroupMemberMetadataValue
 
 if TYPE_CHECKING:
-    from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-    from tidelog.coordinators.groups.consumer.member import ConsumerMember
-    from tidelog.coordinators.groups.member import (
+    from tidelog.coordinators.groups.classic.member import (
         JoinRequest,
         LeavingMember,
-        Now,
         Protocols,
         SyncRequest,
     )
+    from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+    from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.modern.member import ClassicMetadata
     from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.now import Now
 
 __all__ = [
     "as_heartbeat",

@@ -12,7 +12,7 @@ from tidelog.coordinators.groups.modern.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
-    from tidelog.coordinators.groups.member import Now
+    from tidelog.coordinators.groups.now import Now
 
 __all__ = ["ConsumerDeadlines"]
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.consumer.views import ConsumerGroupView
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.coordinators.groups.modern.subscriptions import Patterns, Subscriptions
     from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.now import Now
 
 __all__ = ["Draft", "preferred_assignor"]
 

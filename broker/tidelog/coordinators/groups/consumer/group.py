@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.coordinators.groups.classic.member import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinators.groups.consumer.deadlines import ConsumerDeadlines
 from tidelog.coordinators.groups.consumer.draft import Draft, preferred_assignor
 from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS, ConsumerMember
@@ -11,7 +12,6 @@ from tidelog.coordinators.groups.consumer.reconciliation import Wish, next_step
 from tidelog.coordinators.groups.consumer.records import RECORDS
 from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
-from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinators.groups.modern.group import ModernGroup
 from tidelog.coordinators.groups.modern.member import (
     LEAVING_STATIC,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from tidelog.coordinators.groups.consumer.requests import Heartbeat
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.now import Now
 
 __all__ = ["ConsumerGroup", "Step"]
 

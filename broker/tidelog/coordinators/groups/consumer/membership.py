@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.coordinators.groups.classic.group import Group
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.migration import upgraded
 from tidelog.coordinators.groups.consumer.requests import check
-from tidelog.coordinators.groups.group import Group
 from tidelog.coordinators.groups.limits import assignor_names
 from tidelog.coordinators.groups.modern.membership import ModernMembership, group_of
 from tidelog.coordinators.groups.modern.requests import RefusedError

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.coordinators.groups.classic.group import Group
+from tidelog.coordinators.groups.classic.member import CONSUMER_PROTOCOL_TYPE, Member
+from tidelog.coordinators.groups.classic.records import group_record
+from tidelog.coordinators.groups.classic.states import GroupState
 from tidelog.coordinators.groups.consumer.classic_members import classic_metadata
 from tidelog.coordinators.groups.consumer.embedded import (
     assignment_bytes,
@@ -19,23 +23,21 @@ from tidelog.coordinators.groups.consumer.embedded import (
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.member import ConsumerMember
 from tidelog.coordinators.groups.consumer.records import RECORDS
-from tidelog.coordinators.groups.group import Group
-from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, Member
 from tidelog.coordinators.groups.modern.member import Subscription
 from tidelog.coordinators.groups.modern.requests import RefusedError
-from tidelog.coordinators.groups.records import group_record, tombstones
-from tidelog.coordinators.groups.states import GroupState
+from tidelog.coordinators.groups.records import tombstones
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from tidelog.coordinators.groups.classic.member import JoinRequest
+    from tidelog.coordinators.groups.classic.states import GroupLimits
     from tidelog.coordinators.groups.consumer.views import ConsumerLimits
-    from tidelog.coordinators.groups.member import JoinRequest, Now
     from tidelog.coordinators.groups.modern.member import Partitions
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.coordinators.groups.modern.topics import Topics
-    from tidelog.coordinators.groups.states import GroupLimits
+    from tidelog.coordinators.groups.now import Now
     from tidelog.replication.internal_topics import KeyValue
 
 __all__ = [

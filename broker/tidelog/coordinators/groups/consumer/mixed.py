@@ -10,6 +10,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.coordinators.groups.classic.member import (
+    CONSUMER_PROTOCOL_TYPE,
+    JoinResult,
+    LeaveResult,
+    SyncResult,
+)
 from tidelog.coordinators.groups.consumer.classic_members import (
     as_heartbeat,
     check_heartbeat,
@@ -27,12 +33,6 @@ from tidelog.coordinators.groups.consumer.migration import (
     member_of,
     rest_of,
 )
-from tidelog.coordinators.groups.member import (
-    CONSUMER_PROTOCOL_TYPE,
-    JoinResult,
-    LeaveResult,
-    SyncResult,
-)
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.consumer_records import ConsumerGroupMemberMetadataKey
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from tidelog.config.broker import BrokerConfig
-    from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-    from tidelog.coordinators.groups.group import Group
-    from tidelog.coordinators.groups.kinds import AnyGroup
-    from tidelog.coordinators.groups.member import (
+    from tidelog.coordinators.groups.classic.group import Group
+    from tidelog.coordinators.groups.classic.member import (
         Effect,
         JoinRequest,
         LeavingMember,
         Member,
-        Now,
         SyncRequest,
     )
+    from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+    from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.now import Now
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.replication.internal_topics import KeyValue
 

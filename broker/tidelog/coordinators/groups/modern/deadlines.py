@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.member import AnyMember
+    from tidelog.coordinators.groups.now import Now
 
 __all__ = ["Deadlines"]
 

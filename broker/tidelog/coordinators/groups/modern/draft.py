@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.records import GroupRecords, Record
     from tidelog.coordinators.groups.modern.views import GroupView
+    from tidelog.coordinators.groups.now import Now
 
 __all__ = ["is_too_early", "target_records"]
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from tidelog.coordinators.groups.member import NO_TIMESTAMP
 from tidelog.coordinators.groups.modern.deadlines import Deadlines
 from tidelog.coordinators.groups.modern.member import FIRST_EPOCH, AnyMember
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.modern.views import Limits
+from tidelog.coordinators.groups.now import NO_TIMESTAMP
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.records import GroupRecords, Record
     from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.now import Now
 
 __all__ = ["ModernGroup"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.classic.group import Group
 from tidelog.coordinators.groups.modern.group import ModernGroup
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog_protocol.errors import ErrorCode
@@ -17,8 +17,8 @@ from tidelog_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.groups.kinds import MemberGroup
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.now import Now
     from tidelog.coordinators.groups.shard import GroupShard
 
 __all__ = ["ModernMembership", "group_of"]

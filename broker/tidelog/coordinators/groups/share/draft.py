@@ -15,10 +15,10 @@ from tidelog.coordinators.groups.share.partitions import TopicPartitions
 from tidelog.coordinators.groups.share.records import RECORDS, partitions_record
 
 if TYPE_CHECKING:
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.member import Partitions
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.now import Now
     from tidelog.coordinators.groups.share.member import ShareMember
     from tidelog.coordinators.groups.share.requests import ShareHeartbeat
     from tidelog.coordinators.groups.share.views import ShareGroupView

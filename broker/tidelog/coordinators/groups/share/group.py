@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Literal
 
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.now import Now
     from tidelog.coordinators.groups.share.requests import ShareHeartbeat
 
 __all__ = ["ShareGroup", "ShareStep"]

@@ -9,9 +9,9 @@ from tidelog.coordinators.groups.modern.views import GroupView
 from tidelog.coordinators.groups.share.member import ShareMember
 
 if TYPE_CHECKING:
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.subscriptions import Subscriptions
     from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.now import Now
     from tidelog.coordinators.groups.share.partitions import SharePartitions
 
 __all__ = ["ShareGroupView", "ShareLimits"]

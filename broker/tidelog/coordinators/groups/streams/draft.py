@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.now import Now
     from tidelog.coordinators.groups.streams.member import Description, StreamsMember
     from tidelog.coordinators.groups.streams.requests import StreamsHeartbeat
     from tidelog.coordinators.groups.streams.tasks import TaskSets

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, Literal
 
-    from tidelog.coordinators.groups.member import Now
     from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.now import Now
     from tidelog.coordinators.groups.streams.endpoints import EndpointPartitions
     from tidelog.coordinators.groups.streams.requests import StreamsHeartbeat
     from tidelog.coordinators.groups.streams.topology import ConfiguredTopology

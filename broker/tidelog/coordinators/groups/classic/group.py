@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.coordinators.groups.member import (
+from tidelog.coordinators.groups.classic.member import (
     CONSUMER_PROTOCOL_TYPE,
-    NO_TIMESTAMP,
     UNKNOWN_MEMBER_ID,
     AssignmentStored,
     CompleteJoin,
@@ -25,7 +24,6 @@ from tidelog.coordinators.groups.member import (
     LeaveResult,
     LeavingMember,
     Member,
-    Now,
     Persist,
     Protocols,
     StaticMemberStored,
@@ -33,8 +31,9 @@ from tidelog.coordinators.groups.member import (
     SyncResult,
     SyncWaiter,
 )
-from tidelog.coordinators.groups.members import Members
-from tidelog.coordinators.groups.states import TRANSITIONS, GroupLimits, GroupState
+from tidelog.coordinators.groups.classic.members import Members
+from tidelog.coordinators.groups.classic.states import TRANSITIONS, GroupLimits, GroupState
+from tidelog.coordinators.groups.now import NO_TIMESTAMP, Now
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tidelog.coordinators.groups.member import JoinedMember, Member, Protocols, subscribed_topics
+from tidelog.coordinators.groups.classic.member import (
+    JoinedMember,
+    Member,
+    Protocols,
+    subscribed_topics,
+)
 from tidelog_protocol.errors import ErrorCode
 
 __all__ = ["Members"]

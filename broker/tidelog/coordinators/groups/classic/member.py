@@ -15,17 +15,9 @@ if TYPE_CHECKING:
 
 UNKNOWN_MEMBER_ID = ""
 CONSUMER_PROTOCOL_TYPE = "consumer"
-NO_TIMESTAMP = -1
 
 Protocols = tuple[tuple[str, bytes], ...]
 """A member's protocols in order of preference: (name, metadata)."""
-
-
-class Now(NamedTuple):
-    """The time of a step: one clock for deadlines, one for records."""
-
-    ticks_ms: int  # monotonic
-    wall_ms: int
 
 
 class JoinedMember(NamedTuple):
