@@ -92,11 +92,6 @@ ALLOWED = (
     Allowed("ApiVersions-served-*", "*.ranges.42.1", NEWER),
     Allowed("ApiVersions-api-versions-fallback-*", "*.api_keys.0.max_version", NEWER),
     Allowed("ApiVersions-served-*", "*ed_features.*", NOT_BUILT, feature_not_built),
-    Allowed(
-        "ApiVersions-served-*",
-        "*.finalized_features_epoch",
-        "the offset of the metadata that a broker has applied",
-    ),
     *[Allowed("*", f"*.{config}", NEWER, new_here) for config in NEW_CONFIGS],
     Allowed("CreateTopics-*", "*.min.insync.replicas.config_source", ELR),
     Allowed("DeleteTopics-created-again-*", "*.min.insync.replicas.config_source", ELR),

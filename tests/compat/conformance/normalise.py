@@ -75,6 +75,8 @@ class Normaliser:
             return self._named(NAMED[name], value)
         if name in MACHINE:
             return None if value is None else f"<{name}>"
+        if name == "finalized_features_epoch" and value >= 0:
+            return f"<{name}>"  # an offset of the metadata log
         if name == "port":
             return self._ports.get(value, value)
         return self._scalar(name, value)
