@@ -29,7 +29,7 @@ from tidelog.coordinators.transactions.transactions import Transactions
 from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
-from tidelog.runtime import SystemClock
+from tidelog.runtime import SystemClock, ThreadExecutor
 from tidelog.security.principal import ANONYMOUS
 from tidelog_bench.ceilings import line
 from tidelog_protocol.apis import API
@@ -157,7 +157,7 @@ class Bench:
         )
         self.dispatcher = Dispatcher(
             {
-                **ProduceApi(self.replicas, transactions).handlers(),
+                **ProduceApi(self.replicas, transactions, ThreadExecutor()).handlers(),
                 **FetchApi(self.replicas, config, _Rng()).handlers(),
             }
         )

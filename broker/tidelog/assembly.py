@@ -110,7 +110,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     parts.quotas.limit_fetches(fetches.limit_by)
     handlers = joined(
         (
-            ProduceApi(replicas, parts.transactions),
+            ProduceApi(replicas, parts.transactions, parts.runtime.executor),
             fetches,
             OffsetsApi(replicas, remote_offsets),
             LogDirsApi(replicas.logs, parts.volume_bytes, parts.moves),

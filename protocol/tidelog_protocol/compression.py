@@ -36,7 +36,9 @@ DECOMPRESSED_BYTES_MAX = 2147483639
 GZIP_MEMBERS_MAX = 1000
 """Members of one batch's gzip stream; clients write one."""
 
-_GZIP_WINDOW_BYTES = 4096
+_GZIP_WINDOW_BYTES = 4096  # of the first call of a member that is not the first
+_GZIP_WINDOW_BYTES_MAX = 1 << 16
+_GZIP_PART_BYTES = 1 << 20  # what one call returns at most: it copies that with the lock held
 
 # snappy-java's stream header: magic, version, lowest version that can read it. Java clients always
 # frame; librdkafka and others may send one raw block.
@@ -65,6 +67,12 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """The decompressed bytes; ProtocolError if malformed, truncated or above `size_max` bytes."""
+    return bytes(decompressed(codec, data, size_max))
+
+
+def decompressed(codec: int, data: Buffer, size_max: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """The same in any buffer, of `data` itself if it is not compressed: nothing large is copied
+    while the interpreter lock is held."""
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
         raise ProtocolError(f"unknown compression codec {codec}")
@@ -82,8 +90,8 @@ def _compress_none(data: Buffer, _level: int | None) -> bytes:
     return bytes(data)
 
 
-def _decompress_none(data: Buffer, _size_max: int) -> bytes:
-    return bytes(data)
+def _decompress_none(data: Buffer, _size_max: int) -> Buffer:
+    return data
 
 
 def _compress_gzip(data: Buffer, level: int | None) -> bytes:
@@ -93,13 +101,13 @@ def _compress_gzip(data: Buffer, level: int | None) -> bytes:
     return compressor.compress(data) + compressor.flush()
 
 
-def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
+def _decompress_gzip(data: Buffer, size_max: int) -> Buffer:
     import zlib  # noqa: PLC0415 - only when used
 
     view = memoryview(data)
-    parts: list[bytes] = []
-    position = members = size = 0
-    window = len(view)  # nearly always one member, which takes all in one call
+    out = bytearray()
+    position = members = 0
+    window = _GZIP_WINDOW_BYTES_MAX  # nearly always one member, which takes all in one call
     try:
         while position < len(view) or not members:  # RFC 1952 allows several members in a row
             members += 1
@@ -107,20 +115,21 @@ def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
                 raise ProtocolError(f"more than {GZIP_MEMBERS_MAX} gzip members")
             member = zlib.decompressobj(31)
             while not member.eof:
-                piece = view[position : position + window]
+                piece: Buffer = view[position : position + window]
+                position += len(piece)
                 if not piece:
                     raise ProtocolError("gzip data ends early")
-                part = member.decompress(piece, size_max - size + 1)
-                size += len(part)
-                if size > size_max:
-                    raise _too_large(size_max)
-                parts.append(part)
-                position += len(piece) - len(member.unused_data)
-                window *= 2
+                while piece and not member.eof:
+                    out += member.decompress(piece, _GZIP_PART_BYTES)
+                    if len(out) > size_max:
+                        raise _too_large(size_max)
+                    piece = member.unconsumed_tail
+                position -= len(member.unused_data)
+                window = min(2 * window, _GZIP_WINDOW_BYTES_MAX)
             window = _GZIP_WINDOW_BYTES  # `unused_data` copies the rest of what it was given
     except zlib.error as error:
         raise ProtocolError(f"gzip: {error}") from error
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return out
 
 
 def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
@@ -134,14 +143,13 @@ def _compress_snappy(data: Buffer, _level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
+def _decompress_snappy(data: Buffer, size_max: int) -> Buffer:
     view = memoryview(data)
     if bytes(view[:8]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, size_max)
     if len(view) < len(_XERIAL_HEADER):
         raise ProtocolError("snappy stream header ends early")
-    parts: list[bytes] = []
-    size = 0
+    out = bytearray()
     position = len(_XERIAL_HEADER)
     end = len(view)
     while position < end:
@@ -151,14 +159,12 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
         position += 4
         if not 0 < length <= end - position:
             raise ProtocolError(f"snappy block of {length} bytes, {end - position} left")
-        part = _decompress_snappy_block(view[position : position + length], size_max - size)
-        size += len(part)
-        parts.append(part)
+        out += _decompress_snappy_block(view[position : position + length], size_max - len(out))
         position += length
-    return b"".join(parts)
+    return out
 
 
-def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, size_max: int) -> Buffer:
     from cramjam import DecompressionError, snappy  # noqa: PLC0415 - only when used
 
     try:
@@ -169,7 +175,7 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
             raise _too_large(size_max)
         if size > 32 * len(block):
             raise ProtocolError(f"snappy block of {len(block)} bytes promises {size}")
-        return bytes(snappy.decompress_raw(block))
+        return memoryview(snappy.decompress_raw(block))
     except DecompressionError as error:
         raise ProtocolError(f"snappy: {error}") from error
 
@@ -191,7 +197,7 @@ def _compress_lz4(data: Buffer, _level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_lz4(data: Buffer, size_max: int) -> bytes:
+def _decompress_lz4(data: Buffer, size_max: int) -> Buffer:
     from cramjam import lz4  # noqa: PLC0415 - only when used
 
     return _decompress_bounded(lz4, "lz4", data, _lz4_bound(memoryview(data), size_max), size_max)
@@ -203,7 +209,7 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
     return bytes(zstd.compress(data, level=3 if level is None else level))
 
 
-def _decompress_zstd(data: Buffer, size_max: int) -> bytes:
+def _decompress_zstd(data: Buffer, size_max: int) -> Buffer:
     from cramjam import zstd  # noqa: PLC0415 - only when used
 
     return _decompress_bounded(
@@ -211,7 +217,7 @@ def _decompress_zstd(data: Buffer, size_max: int) -> bytes:
     )
 
 
-def _decompress_bounded(library: Any, name: str, data: Buffer, bound: int, size_max: int) -> bytes:
+def _decompress_bounded(library: Any, name: str, data: Buffer, bound: int, size_max: int) -> Buffer:
     """Decompress data of at most `bound` bytes; if that exceeds `size_max`, into a buffer of
     `size_max`.
 
@@ -221,12 +227,12 @@ def _decompress_bounded(library: Any, name: str, data: Buffer, bound: int, size_
 
     try:
         if bound <= size_max:
-            return bytes(library.decompress(data))
+            return memoryview(library.decompress(data))
         # The bound counts each block in full, so it is too large for small data. A buffer of
         # `size_max` decides; its pages cost nothing until they are written.
         out = bytearray(size_max + 1)
         size = library.decompress_into(data, out)
-        return bytes(memoryview(out)[:size])
+        return memoryview(out)[:size]
     except (DecompressionError, OSError) as error:
         raise ProtocolError(f"{name}: {error}") from error
 
@@ -310,7 +316,7 @@ _COMPRESSORS: dict[int, Callable[[Buffer, int | None], bytes]] = {
     Codec.LZ4: _compress_lz4,
     Codec.ZSTD: _compress_zstd,
 }
-_DECOMPRESSORS: dict[int, Callable[[Buffer, int], bytes]] = {
+_DECOMPRESSORS: dict[int, Callable[[Buffer, int], Buffer]] = {
     Codec.NONE: _decompress_none,
     Codec.GZIP: _decompress_gzip,
     Codec.SNAPPY: _decompress_snappy,

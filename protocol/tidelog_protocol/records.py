@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog_protocol.batch import (
     CODEC_MASK,
@@ -130,9 +130,11 @@ def iter_records(
 
 
 def iter_payload(
-    header: BatchHeader, payload: bytes, headers_max: int = UNLIMITED
+    header: BatchHeader, payload: Any, headers_max: int = UNLIMITED
 ) -> Iterator[Record]:
     """Yield the records in `payload`, which `records_payload` returned for `header`.
+
+    Keys and values are slices of it: bytes of bytes, views of a memoryview.
 
     ProtocolError for a record with more than `headers_max` headers, before any of them is read.
     """
@@ -182,7 +184,7 @@ def _read_record(data: bytes, position: int, headers_max: int) -> _RecordFields:
         if name is None:
             raise ProtocolError("record header without a key")
         header_value, position = _read_nullable(data, position)
-        headers.append((name.decode("utf-8", "surrogateescape"), header_value))
+        headers.append((str(name, "utf-8", "surrogateescape"), header_value))
     return delta, offset_delta, key, value, tuple(headers), position
 
 
@@ -305,7 +307,7 @@ def build_batch(
     return assemble(header, compress(codec, payload) if codec else payload)
 
 
-def with_codec(header: BatchHeader, codec: int, payload: bytes, level: int | None = None) -> bytes:
+def with_codec(header: BatchHeader, codec: int, payload: Buffer, level: int | None = None) -> bytes:
     """Build the batch of `header` and the uncompressed `payload`, compressed by another codec."""
     changed = header._replace(attributes=(header.attributes & ~CODEC_MASK) | codec)
     return assemble(changed, compress(codec, payload, level))

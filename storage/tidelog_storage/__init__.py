@@ -10,6 +10,7 @@ All logs of a broker:
 One log:
     log.py                offsets; append as leader or follower, read, truncate, retain, flush
     validator.py          checks a produced batch and sets the broker's fields
+    inspection.py         looks at the records of a produced batch, within limits and in steps
     replicated.py         checks a leader's batches before a follower appends them
     epochs.py             the start offset of each leader epoch (KIP-101)
     producer_state.py     idempotent and transactional producers (KIP-98)

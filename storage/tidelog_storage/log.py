@@ -22,6 +22,7 @@ from tidelog_storage.compaction.swap import swap_files
 from tidelog_storage.config import NEVER_TIERED
 from tidelog_storage.flush import FlushTask, seal
 from tidelog_storage.indexes import RELATIVE_OFFSET_MAX, AbortedEntry
+from tidelog_storage.inspection import AppendTarget
 from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.reader import Reader
 from tidelog_storage.removals import Removals
@@ -40,7 +41,7 @@ from tidelog_storage.types import (
     Records,
     StorageError,
 )
-from tidelog_storage.validator import ZSTD_VERSION_MIN, AppendTarget, place_plain, validate_slowly
+from tidelog_storage.validator import ZSTD_VERSION_MIN, place_plain, validate_slowly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.config import LogConfig
     from tidelog_storage.indexes import TransactionIndex
+    from tidelog_storage.inspection import Inspection
     from tidelog_storage.loading import Loaded, LogContext
     from tidelog_storage.producer_state import CompletedTransaction
     from tidelog_storage.replicated import ReplicatedBatch
@@ -252,31 +254,25 @@ class Log:
         now_ms: int,
         produce_version: int = 13,
         from_client: bool = True,
+        inspection: Inspection | None = None,
     ) -> AppendResult:
         """Check a batch, assign offsets (in place) and append it.
 
-        StorageError with the code for the client; nothing was appended then, unless what failed was
+        TooMuchAtOnceError for one whose `inspection` must be done first. StorageError with the code
+        for the client; nothing was appended then, unless what failed was
         noting the end of a transaction or a flush: then the log must not be appended to.
         """
         config = self._config
         base_offset = self.log_end_offset
         buffer: Buffer = records
         header = None
-        if from_client and config.keeps_batches and produce_version >= ZSTD_VERSION_MIN:
+        keeps = from_client and config.keeps_batches and inspection is None
+        if keeps and produce_version >= ZSTD_VERSION_MIN:
             header = place_plain(records, base_offset, leader_epoch, now_ms, config)
         if header is None:
-            buffer, header = validate_slowly(
-                records,
-                AppendTarget(
-                    base_offset,
-                    leader_epoch,
-                    now_ms,
-                    config,
-                    self.topic_partition,
-                    produce_version,
-                    from_client,
-                ),
-            )
+            how = config, self.topic_partition, produce_version, from_client
+            target = AppendTarget(base_offset, leader_epoch, now_ms, *how)
+            buffer, header = validate_slowly(records, target, inspection)
         if header.producer_id >= 0:
             duplicate = self._check_producer(header, buffer, from_client=from_client)
             if duplicate is not None:

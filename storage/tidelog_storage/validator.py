@@ -2,14 +2,14 @@
 
 On the plain path (codec kept, CreateTime, topic not compacted, no lower limit of timestamps) only
 the header and the CRC are checked, and the batch stays in the caller's buffer; Kafka also iterates
-over the records. If the topic's settings concern single records, the batch is decompressed within
-limits, and each invalid record is reported by its index. `log.py` calls this before every append as
+over the records. If the topic's settings concern single records, `inspection.py` looks at them.
+`log.py` calls this before every append as
 leader; sequences of producers are `producer_state.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 
 from tidelog_protocol.batch import (
     CRC_START,
@@ -20,7 +20,7 @@ from tidelog_protocol.batch import (
     write_place,
 )
 from tidelog_protocol.checksum import crc32c
-from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import (
     CREATE_TIME,
     HEADER_BYTES,
@@ -29,55 +29,30 @@ from tidelog_protocol.records import (
     NO_TIMESTAMP,
     BatchHeader,
     Codec,
-    Record,
     crc_is_valid,
-    iter_payload,
     placed,
     read_header,
     read_magic,
-    records_payload,
     set_offset_and_epoch,
     set_timestamp,
-    with_codec,
 )
-from tidelog_storage.types import RecordError, StorageError
+from tidelog_storage.inspection import inspect_at_once, is_due
+from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from tidelog_storage.config import LogConfig
-    from tidelog_storage.types import TopicPartition
-
-BATCH_DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
-"""Ours, beside Kafka's limit per record: a small zstd batch can announce gigabytes."""
-
-RECORD_HEADERS_MAX = 10_000
-BATCH_HEADERS_MAX = 1_000_000
-"""Ours, too: an empty header is two bytes in a batch, and a hundred in memory."""
+    from tidelog_storage.inspection import AppendTarget, Inspection
 
 _OVERHEAD_OF_OLDEST_FORMAT = 14
-_INT64_MAX = 2**63 - 1
 ZSTD_VERSION_MIN = 7
 _CODEC_MAX = int(Codec.ZSTD)
 _new = tuple.__new__
-_SHOWN_ERRORS = 3
-
-
-class AppendTarget(NamedTuple):
-    """Where and how a batch is appended. `from_client` False skips checks that only untrusted
-    producers need; `topic_partition` is for error messages."""
-
-    next_offset: int
-    leader_epoch: int
-    now_ms: int
-    config: LogConfig
-    topic_partition: TopicPartition
-    produce_version: int = 13
-    from_client: bool = True
 
 
 class ValidatedAppend(NamedTuple):
     """A batch ready to be written, and its header with the final offset and epoch."""
 
-    buffer: memoryview | bytes  # the caller's own buffer, or new bytes after recompression
+    buffer: memoryview  # the caller's own buffer, or another one after recompression
     header: BatchHeader
 
 
@@ -141,14 +116,40 @@ def place_plain(
     return None
 
 
-def validate_slowly(records: memoryview, target: AppendTarget) -> ValidatedAppend:
+def validate_slowly(
+    records: memoryview, target: AppendTarget, inspection: Inspection | None = None
+) -> ValidatedAppend:
     """Check the one batch in `records` (writable) and set its offset, epoch and timestamp type.
 
-    StorageError with the code for the client, and with `record_errors` where single records are at
-    fault; `records` may have its header changed then.
+    TooMuchAtOnceError for one whose `inspection` must be done first. StorageError with the code for
+    the client, and with `record_errors` where single records are at fault; `records` may have its
+    header changed then.
     """
-    config, now_ms, where = target.config, target.now_ms, target.topic_partition
-    from_client = target.from_client
+    if inspection is None:
+        header = _checked_header(records, target)
+        if is_due(header, target):
+            inspection = inspect_at_once(records, header, target)
+    size, max_timestamp = len(records), NO_TIMESTAMP
+    if inspection is None:
+        max_timestamp = header.max_timestamp
+    elif inspection.refusal is not None:
+        raise cast("StorageError", inspection.take_refusal())
+    else:
+        records, header = inspection.buffer, inspection.header
+        max_timestamp = inspection.max_timestamp
+    config = target.config
+    if config.uses_log_append_time:
+        header = set_timestamp(records, 0, header, LOG_APPEND_TIME, target.now_ms)
+    elif max_timestamp != header.max_timestamp or header.timestamp_type != CREATE_TIME:
+        header = set_timestamp(records, 0, header, CREATE_TIME, max_timestamp)
+    set_offset_and_epoch(records, 0, target.next_offset, target.leader_epoch)
+    _check_final_size(len(records), size, config, target.topic_partition)
+    return ValidatedAppend(records, placed(header, target.next_offset, target.leader_epoch))
+
+
+def _checked_header(records: memoryview, target: AppendTarget) -> BatchHeader:
+    """Return the header of the one batch; StorageError if it or the CRC is wrong."""
+    config, where, from_client = target.config, target.topic_partition, target.from_client
     header = _the_batch(records, target.produce_version)
     size = header.size_in_bytes
     if from_client and header.base_offset != 0:
@@ -170,26 +171,7 @@ def validate_slowly(records: memoryview, target: AppendTarget) -> ValidatedAppen
         )
     if from_client:
         _check_header(header, where)
-    payload = None
-    max_timestamp = header.max_timestamp
-    if _must_look_inside(header, target):
-        try:
-            payload = records_payload(records, header, 0, BATCH_DECOMPRESSED_BYTES_MAX)
-            if from_client:
-                max_timestamp = _check_records(payload, header, target)
-        except ProtocolError as error:
-            raise StorageError(
-                ErrorCode.INVALID_RECORD, f"{error} in topic partition {where}"
-            ) from error
-    if config.uses_log_append_time:
-        header = set_timestamp(records, 0, header, LOG_APPEND_TIME, now_ms)
-    elif max_timestamp != header.max_timestamp or header.timestamp_type != CREATE_TIME:
-        header = set_timestamp(records, 0, header, CREATE_TIME, max_timestamp)
-    validated = _place(
-        records, placed(header, target.next_offset, target.leader_epoch), config, payload
-    )
-    _check_final_size(validated.buffer, size, config, where)
-    return validated
+    return header
 
 
 def _refuse(code: ErrorCode, message: str) -> NoReturn:
@@ -300,129 +282,10 @@ def _refuse_count(header: BatchHeader, where: object) -> NoReturn:
     _refuse(ErrorCode.INVALID_RECORD, message)
 
 
-# -- the records -----------------------------------------------------------------------------------
-
-
-def _must_look_inside(header: BatchHeader, target: AppendTarget) -> bool:
-    """Return whether the records must be checked as well as the header."""
-    config = target.config
-    codec = config.target_codec
-    if codec is not None and codec != header.codec and not header.is_control:
-        return True
-    if not target.from_client:
-        return False
-    if config.is_compacted:
-        return True
-    if config.uses_log_append_time:
-        return header.timestamp_type == LOG_APPEND_TIME  # an error for each record
-    return (
-        header.max_timestamp - target.now_ms > config.message_timestamp_after_max_ms
-        or config.message_timestamp_before_max_ms != _INT64_MAX
-    )
-
-
-def _check_records(payload: bytes, header: BatchHeader, target: AppendTarget) -> int:
-    """Check every record; return the largest timestamp, which may be wrong in the header."""
-    config = target.config
-    errors: list[RecordError] = []
-    invalid_timestamp = False
-    largest = NO_TIMESTAMP
-    record_bytes_max = config.max_decompressed_message_bytes if header.codec else _INT64_MAX
-    headers = 0
-    for index, record in enumerate(iter_payload(header, payload, RECORD_HEADERS_MAX)):
-        _check_shape(index, record, header, record_bytes_max)
-        headers += len(record.headers)
-        if headers > BATCH_HEADERS_MAX:
-            raise ProtocolError(f"batch with more than {BATCH_HEADERS_MAX} record headers")
-        largest = max(largest, record.timestamp)
-        text = _timestamp_error(record, header, config, target.now_ms)
-        if config.is_compacted and record.key is None:
-            text = (
-                "Compacted topic cannot accept message without key in topic partition"
-                f" {target.topic_partition}"
-            )
-        elif text is not None:
-            invalid_timestamp = True
-        if text is not None:
-            errors.append(RecordError(batch_index=index, message=text))
-    if errors:
-        raise _rejection(errors, invalid_timestamp=invalid_timestamp)
-    return largest
-
-
-def _check_shape(index: int, record: Record, header: BatchHeader, bytes_max: int) -> None:
-    delta = record.offset - header.base_offset
-    if delta != index:
-        raise ProtocolError(f"offset delta {delta} of record {index}")
-    size = len(record.key or b"") + len(record.value or b"")
-    if size > bytes_max:
-        raise ProtocolError(f"decompressed record of {size} bytes, at most {bytes_max} are allowed")
-
-
-def _timestamp_error(
-    record: Record, header: BatchHeader, config: LogConfig, now_ms: int
-) -> str | None:
-    timestamp = record.timestamp
-    if not config.uses_log_append_time and timestamp != NO_TIMESTAMP:
-        before = config.message_timestamp_before_max_ms
-        after = config.message_timestamp_after_max_ms
-        if -after <= now_ms - timestamp <= before:
-            return None
-        return (
-            f"Timestamp {timestamp} of message with offset {record.offset} is out of range. The"
-            f" timestamp should be within [{_int64(now_ms - before)}, {_int64(now_ms + after)}]"
-        )
-    if header.timestamp_type == LOG_APPEND_TIME:
-        return (
-            f"Invalid timestamp type in message with offset {record.offset}. Producer should not"
-            " set timestamp type to LogAppendTime."
-        )
-    return None
-
-
-def _int64(value: int) -> int:
-    """Return `value` in Java's long arithmetic, for error messages."""
-    return (value + 2**63) % 2**64 - 2**63
-
-
-def _rejection(errors: list[RecordError], *, invalid_timestamp: bool) -> StorageError:
-    if invalid_timestamp:
-        return StorageError(
-            ErrorCode.INVALID_TIMESTAMP,
-            "One or more records have been rejected due to invalid timestamp",
-            errors,
-        )
-    shown = ", ".join(
-        f"RecordError(batchIndex={error.batch_index}, message='{error.message}')"
-        for error in errors[:_SHOWN_ERRORS]
-    )
-    return StorageError(
-        ErrorCode.INVALID_RECORD,
-        f"One or more records have been rejected due to {len(errors)} record errors in total, and"
-        f" only showing the first three errors at most: [{shown}]",
-        errors,
-    )
-
-
 # -- what the broker sets --------------------------------------------------------------------------
 
 
-def _place(
-    records: memoryview, header: BatchHeader, config: LogConfig, payload: bytes | None
-) -> ValidatedAppend:
-    """Write offset and epoch in place, or recompress if the topic needs another codec."""
-    target = config.target_codec
-    if payload is not None and target is not None and target != header.codec:
-        batch = with_codec(header, target, payload, config.compression_level)
-        return ValidatedAppend(batch, read_header(batch))
-    set_offset_and_epoch(records, 0, header.base_offset, header.leader_epoch)
-    return ValidatedAppend(records, header)
-
-
-def _check_final_size(
-    buffer: memoryview | bytes, size_before: int, config: LogConfig, where: object
-) -> None:
-    size = len(buffer)
+def _check_final_size(size: int, size_before: int, config: LogConfig, where: object) -> None:
     if size > config.segment_size:
         _refuse(
             ErrorCode.RECORD_LIST_TOO_LARGE,

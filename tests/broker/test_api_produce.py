@@ -10,10 +10,12 @@ import pytest
 from support.data_path import NOW_MS, DataPath, batch, data_of, topic_id
 from support.handler_calls import RecordingPeer
 from tidelog.cluster.metadata.delta import MetadataDelta
+from tidelog.network.dispatch import RequestContext
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceRequest, ProduceResponse
 from tidelog_protocol.records import Codec
+from tidelog_storage.inspection import ITEMS_AT_ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -350,3 +352,51 @@ def flip(data: memoryview, position: int, bits: int = 1) -> memoryview:
     """The batch with some bits of one byte wrong."""
     data[position] ^= bits
     return data
+
+
+def large_batch() -> memoryview:
+    return batch(ITEMS_AT_ONCE + 1)
+
+
+def test_a_batch_that_takes_long_to_look_into_has_its_connection_wait(path: DataPath) -> None:
+    path.create("packed", 1, configs={"compression.type": "zstd"})
+    large, small = large_batch(), batch(2)
+    asked = request(("packed", 0, large), ("foo", 0, small), ("packed", 9, small))
+
+    async def run() -> ProduceResponse:
+        context = RequestContext(RecordingPeer(), ApiKey.PRODUCE, 12)
+        work = path.produce_api.produce(context, asked)
+        assert asyncio.iscoroutine(work)
+        large[:] = bytes(len(large))  # the receive buffer, used again
+        assert path.partition("foo", 0).log.log_end_offset == 2, "the others do not wait"
+        assert path.partition("packed", 0).log.log_end_offset == 0
+        path.produce("packed", 0, batch(1))
+        answer = await work
+        assert isinstance(answer, ProduceResponse)
+        return answer
+
+    response = asyncio.run(run())
+    assert errors_of(response) == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert response.responses[0].partition_responses[0].base_offset == 1
+    assert path.partition("packed", 0).log.log_end_offset == ITEMS_AT_ONCE + 2
+
+
+def test_a_large_batch_without_a_leader_any_more_is_refused(path: DataPath) -> None:
+    path.create("packed", 1, configs={"compression.type": "zstd"})
+    partition = path.partition("packed", 0)
+
+    async def run() -> ProduceResponse:
+        context = RequestContext(RecordingPeer(), ApiKey.PRODUCE, 12)
+        work = path.produce_api.produce(context, request(("packed", 0, large_batch())))
+        partition.is_leader = False
+        assert asyncio.iscoroutine(work)
+        answer = await work
+        assert isinstance(answer, ProduceResponse)
+        return answer
+
+    assert errors_of(asyncio.run(run())) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert partition.log.log_end_offset == 0

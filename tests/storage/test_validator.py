@@ -23,10 +23,11 @@ from tidelog_protocol.records import (
     iter_records,
     read_header,
 )
-from tidelog_storage import validator
+from tidelog_storage import inspection, validator
 from tidelog_storage.config import LogConfig
+from tidelog_storage.inspection import AppendTarget, Inspection
 from tidelog_storage.types import RecordError, StorageError, TopicPartition
-from tidelog_storage.validator import AppendTarget, ValidatedAppend
+from tidelog_storage.validator import ValidatedAppend
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -64,7 +65,20 @@ def validate_and_assign(records: memoryview, target: AppendTarget) -> ValidatedA
         )
         if header is not None:
             return ValidatedAppend(records, header)
-    return validator.validate_slowly(records, target)
+    try:
+        return validator.validate_slowly(records, target)
+    except inspection.TooMuchAtOnceError as error:
+        inspect_in_steps(error.inspection)
+        return validator.validate_slowly(records, target, error.inspection)
+
+
+def inspect_in_steps(large: Inspection) -> int:
+    """As the broker does it; return the number of pauses."""
+    large.keep_own_copy()
+    large.decompress()
+    pauses = sum(1 for _ in large.check())
+    large.recompress()
+    return pauses
 
 
 def refused(
@@ -409,11 +423,11 @@ class TestHeaderBudget:
         )
 
     def test_headers_of_a_record(self) -> None:
-        validate(self.batch(validator.RECORD_HEADERS_MAX), config(**COMPACT))
-        batch = self.batch(validator.RECORD_HEADERS_MAX + 1)
+        validate(self.batch(inspection.RECORD_HEADERS_MAX), config(**COMPACT))
+        batch = self.batch(inspection.RECORD_HEADERS_MAX + 1)
         error = refused(batch, config(**COMPACT))
         assert error.code == ErrorCode.INVALID_RECORD
-        assert "record with 10001 headers, at most 10000 are allowed" in error.message
+        assert "record with 2001 headers, at most 2000 are allowed" in error.message
         assert validate(batch).header.records_count == 1, "the broker does not look inside"
 
     def test_they_are_refused_before_one_is_read(self) -> None:
@@ -427,7 +441,7 @@ class TestHeaderBudget:
         assert peak < 1_000_000, "the two bytes of each, and copies of them"
 
     def test_headers_of_a_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(validator, "BATCH_HEADERS_MAX", 100)
+        monkeypatch.setattr(inspection, "BATCH_HEADERS_MAX", 100)
         validate(self.batch(20, 5), config(**COMPACT))
         error = refused(self.batch(20, 6), config(**COMPACT))
         assert error.code == ErrorCode.INVALID_RECORD
@@ -477,8 +491,8 @@ class TestRecompression:
             assert error.code == ErrorCode.INVALID_RECORD
 
     def test_a_bomb(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(validator, "BATCH_DECOMPRESSED_BYTES_MAX", 1_000_000)
-        batch = build_batch([Record(0, NOW, b"k", bytes(1_000_000))], codec=Codec.ZSTD)
+        monkeypatch.setattr(inspection, "BATCH_DECOMPRESSED_BYTES_MAX", 1_000_000)
+        batch = build_batch([Record(0, NOW, b"k", bytes(2_000_000))], codec=Codec.ZSTD)
         assert len(batch) < 1000
         error = refused(batch, config(compression_type="gzip"))
         assert error.code == ErrorCode.INVALID_RECORD

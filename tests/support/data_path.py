@@ -24,6 +24,7 @@ from tidelog.network.dispatch import Deferred, Handler, RequestContext
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
+from tidelog.runtime import ThreadExecutor
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest, FetchResponse, ProduceRequest
@@ -201,7 +202,7 @@ class DataPath:
             allocate_producer_ids=no_producer_ids,
             end_of_offsets=no_offsets,
         )
-        self.produce_api = ProduceApi(self.replicas, self.transactions)
+        self.produce_api = ProduceApi(self.replicas, self.transactions, ThreadExecutor())
         self.fetch_api = FetchApi(self.replicas, self.config, CountingRng())
         self.offsets_api = OffsetsApi(self.replicas)
         self.log_dirs_api = LogDirsApi(self.logs)

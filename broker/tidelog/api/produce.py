@@ -8,7 +8,9 @@ high watermark has passed (acks=-1), or left out (acks=0, where any error closes
 that the producer notices).
 
 A transactional batch without a transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the
-whole request, as from Kafka without an authorizer. The first batch of a transaction in a partition,
+whole request, as from Kafka without an authorizer. A batch that takes long to look into is
+decompressed and compressed off the loop and checked in slices, one batch of the broker at a time;
+its connection waits. The first batch of a transaction in a partition,
 and its connection, wait for an answer of the coordinator (`produce_gate.py`).
 
 Version notes. 3: batches v2. 5: log start offset. 7: zstd. 8 (KIP-467): per-record errors. 9:
@@ -19,8 +21,9 @@ refused by dispatch.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.api.produce_gate import ProduceGate, RefusedError, is_transactional
 from tidelog.awaiting import called_back
@@ -41,6 +44,7 @@ from tidelog_protocol.plain_answers import (
     produced,
     produced_fields,
 )
+from tidelog_storage.inspection import TooMuchAtOnceError
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -52,8 +56,10 @@ if TYPE_CHECKING:
     from tidelog.replication.delayed_answers import DelayedAnswers
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Executor
     from tidelog_protocol.messages.data import ProduceRequest
     from tidelog_protocol.schema import Buffer
+    from tidelog_storage.inspection import Inspection
     from tidelog_storage.types import TopicPartition
 
 __all__ = ["ProduceApi"]
@@ -100,6 +106,7 @@ class _Request:
         "failed",
         "guards",
         "internal_allowed",
+        "large",
         "now_ms",
         "refused",
         "topics",
@@ -117,6 +124,7 @@ class _Request:
         self.guards: dict[TopicPartition, Guard] = _NO_GUARDS
         self.refused: Mapping[TopicPartition, RefusedError] = _NOT_REFUSED
         self.topics: list[tuple[str, bytes, list[Any]]] = []
+        self.large: list[_Large] = []
         self.touched: list[TopicPartition] = []
         # What acks=-1 still waits for: the partition, its offset, and the place of its outcome.
         self.waits: list[tuple[Partition, int, list[Any], int]] = []
@@ -138,6 +146,15 @@ class _Request:
         return ProduceResponse(responses=responses)
 
 
+class _Large(NamedTuple):
+    """A batch that takes long to look into; `outcomes` has its inspection, for now."""
+
+    inspection: Inspection
+    partition: Partition
+    number: int
+    outcomes: list[Any]
+
+
 def _message(outcome: bytes) -> _Answer:
     index, base_offset, log_append_time, log_start_offset = produced_fields(outcome)
     return _Answer(
@@ -152,8 +169,12 @@ def _message(outcome: bytes) -> _Answer:
 class ProduceApi:
     """Handler of Produce."""
 
-    def __init__(self, replica_manager: ReplicaManager, transactions: Transactions) -> None:
+    def __init__(
+        self, replica_manager: ReplicaManager, transactions: Transactions, executor: Executor
+    ) -> None:
         self._replicas = replica_manager
+        self._executor = executor
+        self._inspecting = asyncio.Lock()  # a batch takes up to 256 MiB
         self._gate = ProduceGate(transactions)
         self._counts = replica_manager.counts
 
@@ -185,7 +206,10 @@ class ProduceApi:
             if work.guards:
                 _take_from_the_receive_buffer(request)
                 return self._ask_and_append(context, request, work)
-        failure = self._append_all(context, work, request)
+        self._append_each(work, request)
+        if work.large:
+            return self._inspect_and_append(context, request, work)
+        failure = self._appended(context, work)
         if work.waits:
             return self._park(context, work, failure, request.timeout_ms)
         return _answer_now(work, failure)
@@ -197,7 +221,31 @@ class ProduceApi:
         assert request.transactional_id is not None
         work.refused = await self._gate.ask(request.transactional_id, work.guards, work.version)
         work.now_ms = self._replicas.clock.wall_ms()
-        failure = self._append_all(context, work, request)
+        self._append_each(work, request)
+        return await self._inspect_and_append(context, request, work)
+
+    async def _inspect_and_append(
+        self, context: RequestContext, request: ProduceRequest, work: _Request
+    ) -> ProduceResponse | list[Buffer] | None:
+        """Append the batches that take long to look into, then answer. The others are in the log
+        already, and parked fetches get them."""
+        if work.large and work.touched:
+            self._replicas.appended(work.touched)
+            work.touched = []
+        for large in work.large:
+            await self._inspect(large.inspection)
+            await self._ask_again(request, work, large)
+            work.now_ms = self._replicas.clock.wall_ms()
+            outcome = self._append(
+                work,
+                large.partition,
+                large.number,
+                large.inspection.buffer,
+                large.outcomes,
+                inspection=large.inspection,
+            )
+            large.outcomes[large.outcomes.index(large.inspection)] = outcome
+        failure = self._appended(context, work)
         if not work.waits:
             return _answer_now(work, failure)
 
@@ -207,6 +255,26 @@ class ProduceApi:
                 on_done(self._settled(work, failure, operation.errors))
 
         return await called_back(begin)
+
+    async def _inspect(self, inspection: Inspection) -> None:
+        """Look into a large batch without a stall of others."""
+        async with self._inspecting:
+            await self._executor.run(inspection.decompress)
+            for _ in inspection.check():
+                await asyncio.sleep(0)
+            await self._executor.run(inspection.recompress)
+
+    async def _ask_again(self, request: ProduceRequest, work: _Request, large: _Large) -> None:
+        """Have the coordinator agree to a batch of a transaction: its earlier answer is old, and
+        the transaction may have ended."""
+        records = large.inspection.buffer
+        if request.transactional_id is None or not is_transactional(records):
+            return
+        guards = self._gate.guards([(large.partition, records)], work.version)
+        if guards:
+            refused = await self._gate.ask(request.transactional_id, guards, work.version)
+            work.guards = {**work.guards, **guards}
+            work.refused = {**work.refused, **refused}
 
     def _transactional_batches(
         self, request: ProduceRequest, version: int
@@ -225,11 +293,9 @@ class ProduceApi:
             return self._replicas.partition_by_id(topic.topic_id, index)
         return self._replicas.partition(topic.name, index)
 
-    def _append_all(
-        self, context: RequestContext, work: _Request, request: ProduceRequest
-    ) -> ProduceResponse | None:
-        """Append and wake. Return the response as a message if a partition failed."""
-        self._append_each(work, request)
+    def _appended(self, context: RequestContext, work: _Request) -> ProduceResponse | None:
+        """Complete the parked fetches. Return the response as a message if a partition
+        failed."""
         if work.touched:
             self._replicas.appended(work.touched)
         response = None
@@ -258,8 +324,11 @@ class ProduceApi:
         index: int,
         records: object,
         outcomes: list[Any],
-    ) -> bytes | _Answer:
-        """Append one partition's batch, and its outcome to `outcomes`."""
+        *,
+        inspection: Inspection | None = None,
+    ) -> bytes | _Answer | Inspection:
+        """Append one partition's batch, and return its outcome, for `outcomes`; of a batch that
+        takes long to look into its inspection."""
         if isinstance(partition, ErrorCode):
             return self._failure(work, index, partition)
         acks = work.acks
@@ -273,10 +342,18 @@ class ProduceApi:
             if work.guards:
                 self._redeem(work, partition, records)
             result = partition.append(
-                records, acks=acks, now_ms=work.now_ms, produce_version=work.version
+                records,
+                acks=acks,
+                now_ms=work.now_ms,
+                produce_version=work.version,
+                inspection=inspection,
             )
         except StorageError as error:
             return self._refused(work, index, partition, records, error)
+        except TooMuchAtOnceError as error:
+            error.inspection.keep_own_copy()
+            work.large.append(_Large(error.inspection, partition, index, outcomes))
+            return error.inspection
         first_offset, last_offset, log_append_time, log_start_offset, _ = result
         work.touched.append(partition.topic_partition)
         if self._counts is not None:
@@ -284,7 +361,8 @@ class ProduceApi:
             self._counts.messages_in.by_topic[topic] += last_offset - first_offset + 1
             self._counts.bytes_in.by_topic[topic] += len(records)
         if acks == -1 and partition.log.high_watermark <= last_offset:
-            work.waits.append((partition, last_offset + 1, outcomes, len(outcomes)))
+            slot = len(outcomes) if inspection is None else outcomes.index(inspection)
+            work.waits.append((partition, last_offset + 1, outcomes, slot))
         return produced(index, first_offset, log_append_time, log_start_offset)
 
     def _redeem(self, work: _Request, partition: Partition, records: memoryview) -> None:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.image import PartitionImage
     from tidelog.replication.fetch_sessions import FetchedPartition
+    from tidelog_storage.inspection import Inspection
     from tidelog_storage.log import Log
     from tidelog_storage.types import (
         AbortedTransaction,
@@ -266,9 +267,10 @@ class Partition:
         now_ms: int,
         produce_version: int = 13,
         from_client: bool = True,
+        inspection: Inspection | None = None,
     ) -> AppendResult:
         """Append one batch as leader and move the high watermark if that commits it. Raises
-        StorageError."""
+        StorageError, and TooMuchAtOnceError as `Log.append_as_leader` does."""
         if not self.is_leader:
             raise StorageError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if acks == -1 and len(self.isr) < self.min_isr:
@@ -281,6 +283,7 @@ class Partition:
                 now_ms=now_ms,
                 produce_version=produce_version,
                 from_client=from_client,
+                inspection=inspection,
             )
         except StorageError as error:
             if self._rules.append_failed is not None:
