@@ -16,10 +16,13 @@ TIMEOUT_S = 60.0
 
 
 class RawConnection:
-    """One blocking connection. Every wait is bounded by `timeout_s`."""
+    """One blocking connection. Every wait is bounded by `timeout_s`; `source` is the address of
+    the client, such as 127.0.0.2."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = TIMEOUT_S) -> None:
-        self._socket = socket.create_connection(address(bootstrap), timeout=timeout_s)
+    def __init__(self, bootstrap: str, timeout_s: float = TIMEOUT_S, source: str = "") -> None:
+        self._socket = socket.create_connection(
+            address(bootstrap), timeout=timeout_s, source_address=(source, 0) if source else None
+        )
         self._correlation_id = 0
 
     def __enter__(self) -> Self:

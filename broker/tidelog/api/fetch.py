@@ -181,7 +181,8 @@ class FetchApi:
         allowed = list(compress(fetch.requests, may))
         read = iter(self.replica_manager.read(allowed, fetch, max_bytes=fetch.max_bytes))
         return [
-            next(read) if each else ReadResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED) for each in may
+            next(read) if each else ReadResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
+            for each in may
         ]
 
     def _full_requests(self, version: int, request: FetchRequest) -> list[FetchedPartition]:

@@ -100,7 +100,8 @@ class MetadataApi:
             topics = self._asked_topics(image, asked, request, version)
         if request.include_topic_authorized_operations:
             for topic in topics:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
+                if topic.name is not None:  # of an unknown id
+                    topic.topic_authorized_operations = TOPIC_OPERATIONS
         listener = context.listener
         alive = image.alive_brokers()
         brokers = [

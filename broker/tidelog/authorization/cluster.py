@@ -96,6 +96,8 @@ def brokers_or(operation: Operation) -> Guard:
 def refused(call: Call, operation: Operation) -> Answer:
     """Return the refusal in the form of its API (Kafka: `getErrorResponse` of each request)."""
     text = f"Request {call.api.name} needs {operation.name} permission."
+    if call.api.key in _BRIEF:
+        text = "Cluster authorization failed."
     special = _FORMS.get(call.api.key)
     if special is not None:
         return Answer(special(call, text))
@@ -162,6 +164,45 @@ def _at_each_and_at_the_top(call: Call, text: str) -> Any:
     return response
 
 
+def _of_users(call: Call, text: str) -> Any:
+    del text
+    Response: Any = call.api.response  # noqa: N806 - a class
+    refused = Response.DescribeUserScramCredentialsResult(error_code=DENIED, error_message=None)
+    return Response(
+        error_code=DENIED, error_message=None, results=[refused] * len(call.request.users or ())
+    )
+
+
+def _without_entries(call: Call, text: str) -> Any:
+    del text
+    Response: Any = call.api.response  # noqa: N806 - a class
+    return Response(error_code=DENIED, error_message=None, entries=None)
+
+
+def _not_moving(call: Call, text: str) -> Any:
+    response = _at_the_top(call, text)
+    Topic = response.OngoingTopicReassignment  # noqa: N806 - a class
+    response.topics = [
+        Topic(
+            name=topic.name,
+            partitions=[
+                Topic.OngoingPartitionReassignment(partition_index=index)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in call.request.topics or ()
+    ]
+    return response
+
+
+def _of_share_state(call: Call, text: str) -> Any:
+    response = call.refuse(DENIED).response
+    for topic in response.results:
+        for partition in topic.partitions:
+            partition.error_message = text
+    return response
+
+
 def _at_the_top(call: Call, text: str) -> Any:
     response: Any = call.api.response(error_code=int(DENIED))
     if hasattr(response, "error_message"):
@@ -179,20 +220,38 @@ def _explain(response: Any, text: str) -> None:
                 each.error_message = text
 
 
+_STATE = (
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE,
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+    ApiKey.DELETE_SHARE_GROUP_STATE,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+)
+# Refusals that do not say what is missing.
+_BRIEF = frozenset(
+    {
+        *_STATE,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.DESCRIBE_QUORUM,
+    }
+)
 _FORMS: dict[ApiKey, Callable[[Call, str], Any]] = {
     ApiKey.CREATE_ACLS: _created,
     ApiKey.DELETE_ACLS: _deleted,
     ApiKey.ALTER_CLIENT_QUOTAS: _quotas,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _moved,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _without_entries,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _of_users,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _not_moving,
+    **dict.fromkeys(_STATE, _of_share_state),
     ApiKey.ELECT_LEADERS: _at_each_and_at_the_top,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _at_each_and_at_the_top,
     **dict.fromkeys(
         (
             ApiKey.DESCRIBE_ACLS,
             ApiKey.DESCRIBE_LOG_DIRS,
-            ApiKey.LIST_PARTITION_REASSIGNMENTS,
-            ApiKey.DESCRIBE_CLIENT_QUOTAS,
-            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
             ApiKey.DESCRIBE_QUORUM,
             ApiKey.UPDATE_FEATURES,
             ApiKey.UNREGISTER_BROKER,

@@ -19,6 +19,7 @@ __all__ = [
     "describe_share_group_offsets",
     "find_coordinator",
     "heartbeat",
+    "join_group",
     "list_groups",
     "offset_fetch",
     "streams_heartbeat",
@@ -29,6 +30,8 @@ DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2  # kinds of coordinators
 _CODES = {_GROUP: DENIED, _TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+_TEXT = "Group authorization failed."
+_NAMELESS_SINCE = 7  # JoinGroup
 _KEYS_SINCE = 4  # FindCoordinator
 _SHARES_SINCE = 6
 _GROUPS_SINCE = 8  # OffsetFetch
@@ -44,14 +47,27 @@ def with_group(
     def guard(call: Call) -> Verdict:
         group_id = call.request.group_id
         if not call.group(operation, group_id or ""):
-            if at_the_top:
-                return Answer(call.api.response(error_code=int(DENIED)))
-            return call.refuse(DENIED)
+            return _refused_at_the_top(call) if at_the_top else call.refuse(DENIED)
         if topics is None:
             return None
         return call.without(call.denied(topics, call.request.topics), asks_always=True)
 
     return guard
+
+
+def join_group(call: Call) -> Verdict:
+    """JoinGroup: READ on the group."""
+    if call.group(Operation.READ, call.request.group_id):
+        return None
+    no_name = None if call.version >= _NAMELESS_SINCE else ""
+    return Answer(call.api.response(error_code=int(DENIED), protocol_name=no_name))
+
+
+def _refused_at_the_top(call: Call) -> Answer:
+    response: Any = call.api.response(error_code=int(DENIED))
+    if hasattr(response, "error_message") and "OFFSETS" in call.api.key.name:
+        response.error_message = _TEXT
+    return Answer(response)
 
 
 def heartbeat(call: Call) -> Verdict:
@@ -145,7 +161,8 @@ def find_coordinator(call: Call) -> Verdict:
 def _refuse_coordinators(call: Call, denied: list[str], code: ErrorCode) -> Verdict:
     nowhere = {"error_code": int(code), "node_id": -1, "host": "", "port": -1}
     if call.version < _KEYS_SINCE:
-        return Answer(call.api.response(error_message=None, **nowhere))
+        text = _TEXT if code is DENIED else "Transactional Id authorization failed."
+        return Answer(call.api.response(error_message=text, **nowhere))
     Coordinator: Any = call.api.response.Coordinator  # type: ignore[attr-defined]  # noqa: N806
     refused = [Coordinator(key=key, **nowhere) for key in denied]
     allowed = [key for key in call.request.coordinator_keys if key not in denied]
@@ -213,16 +230,17 @@ def offset_fetch(call: Call) -> Verdict:
 
 
 def _fetch_of_one_group(call: Call) -> Verdict:
+    Topic: Any = call.api.response.OffsetFetchResponseTopic  # type: ignore[attr-defined]  # noqa: N806
+    topics = call.request.topics
     if not call.group(Operation.DESCRIBE, call.request.group_id):
         if call.version >= _GROUP_ERROR_SINCE:
             return Answer(call.api.response(topics=[], error_code=int(DENIED)))
-        return call.refuse(DENIED)
-    topics = call.request.topics
+        refusals = [_refused_topic(Topic, topic, DENIED) for topic in topics or ()]
+        return Answer(call.api.response(topics=refusals))
     names = call.denied(Operation.DESCRIBE, topics or ())
     refused = [topic for topic in topics or () if topic.name in names]
     if refused:
         call.request, _ = only(call.request, lambda topic, _: topic not in names, {})
-    Topic: Any = call.api.response.OffsetFetchResponseTopic  # type: ignore[attr-defined]  # noqa: N806
 
     def merge(response: Any) -> Any:
         if not response.error_code:
@@ -241,14 +259,12 @@ def _hide_topics(call: Call, group: Any) -> None:
     ]
 
 
-def _refused_topic(kind: Any, topic: Any) -> Any:
+def _refused_topic(kind: Any, topic: Any, code: ErrorCode = _TOPIC_DENIED) -> Any:
     Partition = next(each.element for each in kind.FIELDS if each.name == "partitions")  # noqa: N806
     refused = kind(
         name=topic.name,
         partitions=[
-            Partition(
-                partition_index=index, committed_offset=-1, metadata="", error_code=_TOPIC_DENIED
-            )
+            Partition(partition_index=index, committed_offset=-1, metadata="", error_code=code)
             for index in topic.partition_indexes
         ],
     )
@@ -312,7 +328,7 @@ def delete_share_group_offsets(call: Call) -> Verdict:
     """DeleteShareGroupOffsets: DELETE on the group, READ on each topic."""
     request = call.request
     if not call.group(Operation.DELETE, request.group_id):
-        return Answer(call.api.response(error_code=int(DENIED)))
+        return _refused_at_the_top(call)
     may = [t for t in request.topics if call.topic(Operation.READ, t.topic_name)]
     if len(may) == len(request.topics):
         return None

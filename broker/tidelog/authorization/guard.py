@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Call", "Guards"]
 
-_ABSENT = ("base_offset", "committed_offset", "low_watermark", "start_offset", "lag")
+_ABSENT = ("base_offset", "committed_offset", "low_watermark")
 
 
 class Answer(NamedTuple):

@@ -116,7 +116,14 @@ def delete_topics(call: Call) -> Verdict:
             refused.append(_refused(call, Result, name))
         else:
             shown = name if call.topic(Operation.DESCRIBE, name) else None
-            refused.append(Result(name=shown, topic_id=topic.topic_id, error_code=int(DENIED)))
+            refused.append(
+                Result(
+                    name=shown,
+                    topic_id=topic.topic_id,
+                    error_code=int(DENIED),
+                    error_message=_TEXTS[DENIED],
+                )
+            )
     if not refused:
         return None
     call.narrow(topic_names=allowed_names, topics=allowed)
@@ -137,10 +144,10 @@ def _may_delete(call: Call, name: str) -> bool:
 def _refused(call: Call, result: Any, name: str) -> Any:
     """Return the refusal of a topic by name: one that the caller may see, and is not there, is
     unknown."""
-    code = DENIED
+    code, message = DENIED, _TEXTS[DENIED]
     if call.topic(Operation.DESCRIBE, name) and name not in call.image.topics:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    message = "This server does not host this topic-partition." if code is not DENIED else None
+        message = "This server does not host this topic-partition."
     return result(name=name, error_code=int(code), error_message=message)
 
 
@@ -160,7 +167,7 @@ _TEXTS = {
 def describe_configs(call: Call) -> Verdict:
     """DescribeConfigs: DESCRIBE_CONFIGS on the topic or group, else on the cluster."""
     Result: Any = call.api.response.DescribeConfigsResult  # type: ignore[attr-defined]  # noqa: N806
-    return _split(call, Operation.DESCRIBE_CONFIGS, "results", Result, explains=True)
+    return _split(call, Operation.DESCRIBE_CONFIGS, "results", Result)
 
 
 def alter_configs(call: Call) -> Verdict:
@@ -170,10 +177,10 @@ def alter_configs(call: Call) -> Verdict:
     Result: Any = getattr(  # noqa: N806 - a class
         Response, "AlterConfigsResourceResponse", None
     ) or getattr(Response, "OldAlterConfigsResourceResponse", None)
-    return _split(call, Operation.ALTER_CONFIGS, "responses", Result, explains=False)
+    return _split(call, Operation.ALTER_CONFIGS, "responses", Result)
 
 
-def _split(call: Call, operation: Operation, into: str, result: Any, *, explains: bool) -> Verdict:
+def _split(call: Call, operation: Operation, into: str, result: Any) -> Verdict:
     allowed, refused = [], []
     for resource in call.request.resources:
         kind, name = resource.resource_type, resource.resource_name
@@ -190,7 +197,7 @@ def _split(call: Call, operation: Operation, into: str, result: Any, *, explains
             refused.append(
                 result(
                     error_code=int(code),
-                    error_message=_TEXTS[code] if explains else None,
+                    error_message=_TEXTS[code],
                     resource_type=kind,
                     resource_name=name,
                 )

@@ -48,7 +48,7 @@ def end_txn(call: Call) -> Verdict:
     """EndTxn: WRITE on the transactional id."""
     if call.transaction(Operation.WRITE, call.request.transactional_id):
         return None
-    return call.refuse(DENIED)
+    return Answer(call.api.response(error_code=int(DENIED)))
 
 
 def add_offsets_to_txn(call: Call) -> Verdict:

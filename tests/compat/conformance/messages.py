@@ -24,6 +24,7 @@ MODULES = (
     "txns",
     "txn_admin",
     "cluster_admin",
+    "acls",
     "quotas",
     "streams_groups",
     "users",
