@@ -233,15 +233,15 @@ def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager)
         )
 
 
-def check_features(image: ClusterImage, *, is_dynamic: bool = False) -> None:
+def check_features(image: ClusterImage, *, is_alone: bool = False) -> None:
     """StartError if a finalized level of a feature promises what this broker cannot keep.
 
-    `is_dynamic`: the settings leave it to the log to name the voters (KIP-853).
+    `is_alone`: the settings have no controller listener.
     """
-    if image.voters and not is_dynamic:
+    if image.voters and is_alone:
         raise StartError(
-            "the metadata log names the voters of its quorum (kraft.version 1): remove"
-            " controller.quorum.voters, and set controller.quorum.bootstrap.servers"
+            "the metadata log names the voters of its quorum (kraft.version 1): add a controller"
+            " listener to listeners, and set controller.quorum.bootstrap.servers"
         )
     names = unsupported(image.features)
     if not names:
@@ -291,9 +291,9 @@ def metadata_log_settings(
         node_id=config.node_id,
         cluster_id=cluster_id,
         voters=() if config.is_dynamic() else voters or (config.node_id,),
-        own=own_voter(config, logs.directory_id(config.metadata_directory()))
-        if config.is_dynamic()
-        else None,
+        own=None
+        if config.is_alone()
+        else own_voter(config, logs.directory_id(config.metadata_directory())),
         segment_bytes=config.metadata_log_segment_bytes,
         snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         snapshot_interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,

@@ -204,6 +204,12 @@ class Membership:
             )
         return RaftVotersApi(quorum, self._voter_changes, self._endpoints)
 
+    async def _name_voters(self, validate_only: bool) -> str | None:
+        assert self._voter_changes is not None
+        assert self._addresses is not None
+        addresses = self._addresses.of_settings()
+        return await self._voter_changes.name_static(addresses, validate_only=validate_only)
+
     def _endpoints(self) -> list[Voter]:
         """Return the voters' controller addresses, all with the same listener name; no port for an
         only voter without a controller listener."""
@@ -243,11 +249,12 @@ class Membership:
         """Create this node's copy of the metadata log, and its part in the quorum."""
         config, runtime = self._config, self._runtime
         metadata = self._metadata = MetadataLog(settings)
-        if config.is_dynamic():
+        if not config.is_alone():
             from tidelog.cluster.quorum.channels import Addresses
 
             name = config.controller_listener_names[0]
-            self._addresses = Addresses(metadata, name, config.bootstrap_servers())
+            voters = {each.node_id: (each.host, each.port) for each in config.quorum_voters()}
+            self._addresses = Addresses(metadata, name, config.bootstrap_servers(), voters)
         self._quorum = Quorum(
             metadata,
             self._controller_channels("quorum"),
@@ -273,11 +280,7 @@ class Membership:
             return ControllerChannels(
                 self._addresses, lambda host, port: self._channel(purpose, host, port)
             )
-        return {
-            voter.node_id: self._channel(purpose, voter.host, voter.port)
-            for voter in self._config.quorum_voters()
-            if voter.node_id != self._config.node_id
-        }
+        return {}
 
     def build(
         self,
@@ -302,6 +305,7 @@ class Membership:
             of_admins = late_handlers(OF_ADMINS, lambda: self._of_admins(controller, quorum))
         else:
             of_admins = self._of_admins(controller, quorum)
+            controller.name_voters = self._name_voters
         configs = ConfigsApi(metadata, controller, config)
         of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
         of_quotas = quota_handlers(metadata, controller)
@@ -314,7 +318,6 @@ class Membership:
             cluster_id=cluster_id,
             node_id=config.node_id,
             image=lambda: metadata.image,
-            names_voters=config.is_dynamic(),
         )
         door = ControllerDoor(
             metadata,
@@ -457,23 +460,32 @@ class Membership:
             catch_up=quorum.catch_up,
         )
 
+    def _keep_entry(self) -> None:
+        """Begin to keep this node's entry among the voters, once the log names them."""
+        config, metadata, quorum = self._config, self._metadata, self._quorum
+        assert metadata is not None
+        assert quorum is not None
+        if self._entry is not None or not metadata.names_voters or quorum.is_out:
+            return
+        from tidelog.cluster.quorum.joining import keep_entry
+
+        entry = keep_entry(
+            quorum,
+            config.controller_quorum_fetch_timeout_ms / 1000,
+            joins=config.controller_quorum_auto_join_enable,
+        )
+        name = f"quorum-{config.node_id}-entry"
+        self._entry = asyncio.get_running_loop().create_task(entry, name=name)
+
     def open(self) -> None:
         """Take part in the quorum; the metadata log is open. OSError if its disk fails."""
         assert self._quorum is not None
         self._quorum.start()
         if self._config.is_alone():
             return
-        if self._config.is_dynamic():
-            from tidelog.cluster.quorum.joining import keep_entry
-
-            config = self._config
-            entry = keep_entry(
-                self._quorum,
-                config.controller_quorum_fetch_timeout_ms / 1000,
-                joins=config.controller_quorum_auto_join_enable,
-            )
-            name = f"quorum-{config.node_id}-entry"
-            self._entry = asyncio.get_running_loop().create_task(entry, name=name)
+        assert self._metadata is not None
+        self._metadata.on_voters.append(self._keep_entry)
+        self._keep_entry()
         self._connections.open(self._parts.dispatcher)
         self._ticking = asyncio.get_running_loop().create_task(
             self._tick(), name=f"controller-{self._config.node_id}-tick"

@@ -293,7 +293,7 @@ class BrokerServer:
         if logs.future_partitions():
             self._log_dir_moves()
         self._follow_images(parts.metadata, parts.replicas)
-        check_features(parts.metadata.open(), is_dynamic=self.config.is_dynamic())
+        check_features(parts.metadata.open(), is_alone=self.config.is_alone())
         membership.open()
         await self._join(membership, logs)
         parts.group_admin.start()
@@ -542,7 +542,6 @@ class BrokerServer:
             cluster_id=cluster_id,
             node_id=self.config.node_id,
             image=lambda: metadata.image,
-            names_voters=self.config.is_dynamic(),
         )
         return {**handlers, **versions.handlers()}
 

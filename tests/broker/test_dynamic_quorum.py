@@ -23,6 +23,7 @@ from tidelog.start_error import StartError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
+from tidelog_protocol.messages.cluster_admin import UpdateFeaturesRequest
 from tidelog_protocol.messages.quorum import DescribeQuorumRequest
 from tidelog_protocol.messages.raft_voters import AddRaftVoterRequest, RemoveRaftVoterRequest
 
@@ -168,14 +169,86 @@ def test_controllers_join_and_the_first_one_goes(tmp_path: Path) -> None:
     run(test)
 
 
-def test_the_settings_must_fit_the_directory(tmp_path: Path) -> None:
+def static(properties: Mapping[str, str], ports: Sequence[int]) -> dict[str, str]:
+    """The properties with the voters in the settings."""
+    named = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(ports, 1))
+    rest = {key: value for key, value in properties.items() if "bootstrap" not in key}
+    return {**rest, "controller.quorum.voters": named}
+
+
+async def upgraded(server: BrokerServer) -> Any:
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature="kraft.version", max_version_level=1, upgrade_type=1
+    )
+    return await asked(server, UpdateFeaturesRequest(feature_updates=[update]), 2)
+
+
+def test_voters_of_the_settings_get_into_the_log(tmp_path: Path) -> None:
+    """An upgrade of `kraft.version`; then settings may name them still, or only servers."""
+
+    async def test() -> None:
+        reserved = Ports()
+        ports = await reserved.take(system_runtime(), "127.0.0.1", 2)
+        reserved.release()
+        dynamic = {node_id: settings(tmp_path, node_id, ports) for node_id in (1, 2)}
+        servers: list[BrokerServer] = []
+        try:
+            for properties in dynamic.values():
+                formatted(static(properties, ports))
+                servers.append(started(static(properties, ports)))
+            await asyncio.gather(*(server.start() for server in servers))
+            assert set(await voters(servers[0])) == {1, 2}
+            answer = await upgraded(servers[0])
+            assert (answer.error_code, answer.error_message) == (0, None)
+            directories = {1: servers[0].metadata.own, 2: servers[1].metadata.own}
+            expected = {node_id: own.directory_id for node_id, own in directories.items() if own}
+            assert await voters(servers[1]) == expected
+            versions = await asked(servers[1], ApiVersionsRequest(**SOFTWARE), 4)
+            levels = {one.name: one.max_version_level for one in versions.finalized_features}
+            assert levels["kraft.version"] == 1
+            for server in servers:
+                await server.stop(controlled=False)
+            servers[:] = [started(static(dynamic[1], ports)), started(dynamic[2])]
+            await asyncio.gather(*(server.start() for server in servers))
+            gone = RemoveRaftVoterRequest(
+                cluster_id=None, voter_id=1, voter_directory_id=expected[1]
+            )
+            assert (await changed(servers[1], gone, 0)).error_code == ErrorCode.NONE
+            assert await when_voters_are(servers[1], {2}) == {2: expected[2]}
+        finally:
+            for server in servers:
+                await server.stop(controlled=False)
+
+    run(test)
+
+
+def test_a_broker_that_is_alone_names_no_voters(tmp_path: Path) -> None:
+    async def test() -> None:
+        alone = {
+            **FAST,
+            "node.id": "1",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": f"{tmp_path}/1",
+        }
+        server = started(alone)
+        await server.start()
+        try:
+            answer = await upgraded(server)
+            assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+            assert "no controller listener" in answer.error_message
+        finally:
+            await server.stop()
+
+    run(test)
+
+
+def test_a_log_that_names_voters_needs_a_controller_listener(tmp_path: Path) -> None:
     async def test() -> None:
         properties = settings(tmp_path, 1, [19093])
         formatted(properties, "--standalone")
-        static = {key: value for key, value in properties.items() if "bootstrap" not in key}
-        static["controller.quorum.voters"] = "1@127.0.0.1:19093"
-        server = BrokerServer(BrokerConfig.from_properties(static), system_runtime(durable=False))
-        with pytest.raises(StartError, match=r"set controller.quorum.bootstrap.servers"):
+        alone = {key: value for key, value in properties.items() if "quorum" not in key}
+        server = started({**alone, "listeners": "PLAINTEXT://127.0.0.1:0"})
+        with pytest.raises(StartError, match=r"add a controller listener to listeners"):
             await server.start()
 
     run(test)

@@ -54,6 +54,7 @@ def test_what_brokers_register(level_of_groups: int) -> None:
         "metadata.version": (7, 30),
         "transaction.version": (0, 2),
         "eligible.leader.replicas.version": (0, 1),
+        "kraft.version": (0, 1),
     }
     if level_of_groups:
         ranges |= dict.fromkeys(OF_GROUPS, (0, 1))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 async def add(leader: QuorumNode, node: QuorumNode, *, waits: bool = True) -> Outcome:
-    assert node.own is not None
     outcome: Outcome = await leader.run(leader.changes.add(node.own, waits=waits))
     return outcome
 
@@ -163,7 +162,6 @@ def test_a_voter_reports_its_new_address() -> None:
         leader = await world.elected()
         await world.until(world.is_settled)
         node = world.nodes[1 if leader.node_id != 1 else 2]
-        assert node.own is not None
         moved = node.own._replace(endpoints=(("CONTROLLER", "elsewhere", 9093),))
         assert leader.changes.update(moved._replace(levels=(0, 0))) is ErrorCode.INVALID_REQUEST
         unknown = moved._replace(directory_id=b"\7" * 16)
@@ -254,3 +252,111 @@ def test_a_voter_that_starts_with_other_addresses_reports_them_by_itself() -> No
             assert {world.nodes[1].own, world.nodes[2].own} == set(node.metadata.image.voters)
 
     simulate(story, voters=2, is_named=True)
+
+
+async def upgrade(leader: QuorumNode, *, validate_only: bool = False) -> str | None:
+    changes, addresses = leader.changes, leader.world.addresses
+    problem: str | None = await leader.run(
+        changes.name_static(addresses, validate_only=validate_only)
+    )
+    return problem
+
+
+def test_static_voters_get_into_the_log_and_change_then() -> None:
+    """`kraft.version` 0 to 1; the settings still name the voters, as those of Kafka may."""
+
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await leader.commit("a")
+        await world.until(world.is_settled)
+        world.nodes[4].kill()
+        assert (await add(leader, world.nodes[4])).error is ErrorCode.UNSUPPORTED_VERSION
+        assert await upgrade(leader, validate_only=True) is None
+        assert not leader.metadata.names_voters
+        assert await upgrade(leader) is None
+        assert await upgrade(leader) is None, "again: nothing to do"
+        await leader.commit("b")
+        await world.nodes[4].start()
+        await world.until(world.is_settled)
+        for node in world.live:
+            assert set(node.metadata.image.voters) == {world.nodes[n].own for n in (1, 2, 3)}
+            text = node.disk.files().read_bytes("data/__cluster_metadata-0/quorum-state")
+            assert b'"data_version":1' in text
+        assert (await add(leader, world.nodes[4])).error is ErrorCode.NONE
+        gone = next(node for node in world.nodes.values() if node not in (leader, world.nodes[4]))
+        assert (await remove(leader, gone)).error is ErrorCode.NONE
+        await world.until(world.is_settled)
+        for node in world.live:
+            node.kill(power=True)
+        for node in world.nodes.values():
+            await node.start()
+        await world.elected()
+        await world.until(world.is_settled)
+        left = sorted({1, 2, 3, 4} - {gone.node_id})
+        assert [voters_of(node) for node in world.live] == [left] * 4
+
+    simulate(story, voters=3, observers=1)
+
+
+def test_a_voter_that_is_down_refuses_the_upgrade() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await world.until(world.is_settled)
+        down = next(node for node in world.live if node is not leader)
+        down.kill()
+        assert await upgrade(leader) == (
+            "Invalid upgrade of kraft.version to KRAFT_VERSION_1 because not all of the voters"
+            " support it"
+        )
+        assert not leader.metadata.names_voters
+
+    simulate(story)
+
+
+def test_the_only_voter_of_the_settings_gets_others() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        assert await upgrade(leader) is None
+        await leader.commit("a")
+        await world.until(world.is_settled)
+        assert (await add(leader, world.nodes[2])).error is ErrorCode.NONE
+        await world.until(world.is_settled)
+        assert (await remove(leader, leader)).error is ErrorCode.NONE
+        await world.until(lambda: world.nodes[2].metadata.is_leader)
+        await world.nodes[2].commit("b")
+        await world.until(world.is_settled)
+        assert [voters_of(node) for node in world.live] == [[2], [2]]
+
+    simulate(story, voters=1, observers=1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_upgrade_that_is_lost_leaves_the_voters_of_the_settings(seed: int) -> None:
+    """Its leader dies with its records on no other disk: later leaders cut them."""
+
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await world.until(world.is_settled)
+
+        async def append() -> None:
+            leader.metadata.append_voters(tuple(world.nodes[n].own for n in (1, 2, 3)))
+
+        await leader.run(append())
+        assert leader.metadata.names_voters
+        await asyncio.sleep(0.001 * seed)
+        leader.kill()
+        await world.elected()
+        await leader.start()
+        await world.until(world.is_settled)
+        named = {node.metadata.names_voters for node in world.live}
+        assert len(named) == 1
+        assert {node.quorum.core.is_dynamic for node in world.live} == named
+        new = await world.elected()
+        await new.commit("later")
+        await world.until(world.is_settled)
+
+    simulate(story, seed)

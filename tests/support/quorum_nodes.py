@@ -36,7 +36,7 @@ from tidelog_protocol.messages import metadata_records as tables
 from tidelog_storage.folders import make_durable_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
 
     from tidelog.cluster.quorum.core import Timeouts
 
@@ -73,10 +73,8 @@ class QuorumNode:
         self.directory_id = node_id.to_bytes(16, "big")
 
     @property
-    def own(self) -> Voter | None:
+    def own(self) -> Voter:
         """This node as a voter that the log may name."""
-        if not self.world.is_named:
-            return None
         listener = ("CONTROLLER", self.host, PORT)
         return Voter(self.node_id, self.directory_id, (listener, *self.more_endpoints))
 
@@ -127,25 +125,21 @@ class QuorumNode:
                 door, self.clock, (host, port), client_id=f"quorum-{self.node_id}", rng=rng
             )
 
-        channels: Mapping[int, PeerChannel] = {
-            voter: new_channel(f"node{voter}", PORT)
-            for voter in self.world.voters
-            if voter != self.node_id
-        }
-        if self.world.is_named:
-            servers = [(f"node{voter}", PORT) for voter in self.world.voters]
-            addresses = Addresses(self.metadata, "CONTROLLER", servers)
-            channels = ControllerChannels(addresses, new_channel)
+        servers = self.world.addresses
+        addresses = (
+            Addresses(self.metadata, "CONTROLLER", list(servers.values()))
+            if self.world.is_named
+            else Addresses(self.metadata, "CONTROLLER", [], servers)
+        )
         self.quorum = Quorum(
             self.metadata,
-            channels,
+            ControllerChannels(addresses, new_channel),
             node_id=self.node_id,
             clock=self.clock,
             rng=rng,
             timeouts=self.timeouts,
         )
-        if self.world.is_named:
-            self.quorum.learn = addresses.learn
+        self.quorum.learn = addresses.learn
         self.changes = VoterChanges(self.quorum, "CONTROLLER", new_channel)
         connections = Connections(
             frame_bytes_max=1 << 24, idle_ms_max=600_000, connections_max=1000
@@ -156,16 +150,14 @@ class QuorumNode:
             **QuorumApi(self.quorum).handlers(),
             **DescribeQuorumApi(lambda: view_of(self.quorum), list).handlers(),
         }
-        if self.world.is_named:
-            voters_api = RaftVotersApi(self.quorum, self.changes, list)
-            handlers |= {**voters_api.handlers(), **voters_api.of_voters()}
-            handlers |= VersionsApi(
-                served=handlers,
-                cluster_id=self.cluster_id,
-                node_id=self.node_id,
-                image=lambda: self.metadata.image,
-                names_voters=True,
-            ).handlers()
+        voters_api = RaftVotersApi(self.quorum, self.changes, list)
+        handlers |= {**voters_api.handlers(), **voters_api.of_voters()}
+        handlers |= VersionsApi(
+            served=handlers,
+            cluster_id=self.cluster_id,
+            node_id=self.node_id,
+            image=lambda: self.metadata.image,
+        ).handlers()
         self.dispatcher = Dispatcher(handlers)
         connections.open(self.dispatcher)
 
@@ -240,11 +232,16 @@ class QuorumWorld:
         if is_named:
             first = tuple(self.nodes[n].own for n in self.voters)
             for node in self.nodes.values():
-                node.format(first if node.node_id in self.voters else ())  # type: ignore[arg-type]
+                node.format(first if node.node_id in self.voters else ())
 
     async def start(self) -> None:
         for node in self.nodes.values():
             await node.start()
+
+    @property
+    def addresses(self) -> dict[int, tuple[str, int]]:
+        """The addresses of the first voters, as settings give them."""
+        return {voter: (f"node{voter}", PORT) for voter in self.voters}
 
     @property
     def live(self) -> list[QuorumNode]:
@@ -298,7 +295,7 @@ def simulate(
         loop.close()
         bury(loop)
     for node in world.nodes.values():
-        assert node.failures == []
+        assert node.failures == [], node.failures
     assert loop.failures == []
     return trace
 

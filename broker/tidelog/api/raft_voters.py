@@ -4,7 +4,7 @@ quorum (KIP-853).
 Behaviour. Only the leader of the quorum answers; another node answers NOT_LEADER_OR_FOLLOWER.
 Checks of the request's fields come first, in Kafka's order; `VoterChanges` decides the rest. Static
 voters (`kraft.version` 0) cannot be added to or removed (UNSUPPORTED_VERSION), and what one reports
-is only checked, because Kafka keeps it for an upgrade of `kraft.version`, which is not offered.
+is only checked: Kafka keeps it for an upgrade of `kraft.version`, here the leader asks then.
 Clients may add and remove voters at any broker; UpdateRaftVoter is for controllers alone.
 
 Version notes. AddRaftVoter 1 (KIP-1186): whether the answer waits until the change is committed.

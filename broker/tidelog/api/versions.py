@@ -51,11 +51,8 @@ class VersionsApi:
         cluster_id: str,
         node_id: int,
         image: Callable[[], ClusterImage],
-        names_voters: bool = False,
     ) -> None:
-        """`image` returns this broker's view of the cluster. `names_voters`: its metadata log names
-        the voters (KIP-853), so `kraft.version` is listed."""
-        self._names_voters = names_voters
+        """`image` returns this broker's view of the cluster."""
         self._keys = sorted({int(key) for key in served} | {int(ApiKey.API_VERSIONS)})
         self._cluster_id = cluster_id
         self._node_id = node_id
@@ -85,8 +82,6 @@ class VersionsApi:
         response = ApiVersionsResponse(api_keys=_entries(self._keys))
         if context.api_version >= 3:
             _add_features(response, self._image(), context.api_version)
-            if self._names_voters:
-                _add_kraft_version(response, self._image())
         return response
 
     def _check(self, context: RequestContext, request: Any) -> ErrorCode:
@@ -135,15 +130,6 @@ def _add_features(response: ApiVersionsResponse, image: ClusterImage, version: i
         )
         for name, level in finalized_levels(image.features).items()
     ]
-
-
-def _add_kraft_version(response: ApiVersionsResponse, image: ClusterImage) -> None:
-    """Add the feature that a leader looks for before it adds this node to the voters."""
-    from tidelog_protocol.messages.cluster import ApiVersionsResponse
-
-    response.supported_features.append(
-        ApiVersionsResponse.SupportedFeatureKey(name=KRAFT_FEATURE, min_version=0, max_version=1)
-    )
     if image.voters:
         response.finalized_features.append(
             ApiVersionsResponse.FinalizedFeatureKey(

@@ -27,7 +27,7 @@ from tidelog_protocol.messages import metadata_records as tables
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from tidelog.cluster.controller.client_quotas import EntityResult
     from tidelog.cluster.controller.configs import Resource, ResourceResult
@@ -102,6 +102,9 @@ class Controller:
         self.charges: Callable[[str | None, bool], Charge | None] = lambda _client, _strict: None
         """Returns what charges a client for the partitions of a request, by the client's id and
         whether it may be refused; None if it is free."""
+        self.name_voters: Callable[[bool], Awaitable[str | None]] = _no_listener
+        """Lets the log name the voters (KIP-853), unless it only validates; returns why it cannot
+        be."""
         self._sessions: Sessions | None = None  # of the epoch in which this node leads
         log.subscribe_leadership(self._on_leadership)
 
@@ -270,9 +273,15 @@ class Controller:
         self, request: UpdateFeaturesRequest, api_version: int
     ) -> UpdateFeaturesResponse:
         """UpdateFeatures; NotControllerError, RefusedError."""
-        from tidelog.cluster.controller.features import update_features
+        from tidelog.cluster.controller.features import failed, names_voters, update_features
 
         self._lead(self._now())
+        records, response = update_features(self._log.latest, self._config, request, api_version)
+        if names_voters(self._log.latest, request):
+            problem = await self.name_voters(request.validate_only)
+            if problem is not None:
+                raise failed(problem)
+            self._lead(self._now())
         records, response = update_features(self._log.latest, self._config, request, api_version)
         await self._log.commit(records)
         return response
@@ -455,3 +464,9 @@ class Controller:
         decision = delete_acls(self._log.latest, request)
         await self._log.commit(decision.records)
         return DeleteAclsResponse(filter_results=decision.results)
+
+
+async def _no_listener(validate_only: bool) -> str | None:
+    """Refuse to name the voters of a node that has no others."""
+    del validate_only
+    return "Invalid upgrade of kraft.version because this node has no controller listener"

@@ -46,11 +46,7 @@ def update_features(
         level = update.max_version_level
         problem = _problem(image, config.node_id, name, level, update.upgrade_type)
         if problem is not None:
-            raise RefusedError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                "The update failed for all features since the following feature had an error: "
-                + problem,
-            )
+            raise failed(problem)
         if name != KRAFT_FEATURE:  # its level is not in records of the metadata log
             records.append(FeatureLevelRecord(name=name, feature_level=level))
         if name == ELIGIBLE_FEATURE and level > 0:
@@ -84,10 +80,31 @@ def _safe_min_isr(image: ClusterImage, config: BrokerConfig) -> list[Message]:
     ]
 
 
+def level_of(image: ClusterImage, name: str) -> int:
+    """Return the finalized level of a feature."""
+    return int(bool(image.voters)) if name == KRAFT_FEATURE else image.features.get(name, 0)
+
+
+def names_voters(image: ClusterImage, request: UpdateFeaturesRequest) -> bool:
+    """Return whether a request lets the log name the voters (KIP-853)."""
+    return not image.voters and any(
+        update.feature == KRAFT_FEATURE and update.max_version_level
+        for update in request.feature_updates
+    )
+
+
+def failed(problem: str) -> RefusedError:
+    """Return the error of a request of which one update is refused."""
+    return RefusedError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        "The update failed for all features since the following feature had an error: " + problem,
+    )
+
+
 def _problem(
     image: ClusterImage, node_id: int, name: str, level: int, upgrade_type: int
 ) -> str | None:
-    present = image.features.get(name, 0)
+    present = level_of(image, name)
     text: str | None = None
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         text = "The controller does not support the given upgrade type."
@@ -102,6 +119,8 @@ def _problem(
         )
     if text is None and level > present and upgrade_type != UPGRADE:
         text = "Can't downgrade to a newer version."
+    if text is None and name == KRAFT_FEATURE and level < present:
+        text = "Can't downgrade the version of this feature."
     if text is None and name == METADATA_FEATURE:
         return _metadata_problem(present, level, is_unsafe=upgrade_type == UNSAFE_DOWNGRADE)
     if text is None and name not in KAFKA_FEATURES:

@@ -72,6 +72,7 @@ def supported_levels() -> dict[str, tuple[int, int]]:
         SHARE_FEATURE: (0, SHARE_VERSION),
         STREAMS_FEATURE: (0, STREAMS_VERSION),
         ELIGIBLE_FEATURE: (0, ELIGIBLE_VERSION),
+        KRAFT_FEATURE: (0, DYNAMIC_LEVEL),
     }
     return {name: levels for name, levels in ranges.items() if levels[1]}
 
@@ -81,13 +82,13 @@ def initial_levels() -> dict[str, int]:
     return {
         name: highest
         for name, (_, highest) in supported_levels().items()
-        if name != ELIGIBLE_FEATURE
+        if name not in (ELIGIBLE_FEATURE, KRAFT_FEATURE)
     }
 
 
 def unsupported(features: Mapping[str, int]) -> list[str]:
     """Return the finalized features at a level that this broker cannot work with, as text."""
-    ranges = supported_levels()
+    ranges = {**supported_levels(), KRAFT_FEATURE: (0, 0)}  # voters show level 1
     found = []
     for name, level in features.items():
         low, high = ranges.get(name, (0, 0))

@@ -185,14 +185,30 @@ class MetadataLog:
     @property
     def voters(self) -> Sequence[int]:
         """The nodes that vote and whose copies count, by id."""
-        if self._uncommitted is None:
+        if not self.names_voters:
             return self._settings.voters
         return [voter.node_id for voter in self.voter_set]
 
     @property
+    def names_voters(self) -> bool:
+        """Whether the log names the voters, committed or not; else they are those of the
+        settings."""
+        return not self._settings.voters or bool(self.voter_set)
+
+    @property
     def own(self) -> Voter | None:
-        """This node as a voter that the log may name; None if the voters are static."""
+        """This node as a voter that the log may name; None while the voters are static."""
+        return self._settings.own if self.names_voters else None
+
+    @property
+    def own_entry(self) -> Voter | None:
+        """This node as a voter that the log may name, now or after an upgrade of `kraft.version`;
+        None if it is alone."""
         return self._settings.own
+
+    @property
+    def _is_only_voter(self) -> bool:
+        return self._settings.is_only_voter and not self.names_voters
 
     @property
     def voter_set(self) -> Voters:
@@ -245,14 +261,14 @@ class MetadataLog:
         StorageError.
         """
         self._log, self.image = load_metadata_log(self._settings, self._durable, self._snapshotter)
-        if self._settings.is_only_voter:
-            self.image = self._apply(self._log.log_end_offset)
-        self.latest = self.image
         if self._settings.own is not None:
             from tidelog.cluster.metadata.voters import UncommittedVoters  # noqa: PLC0415 - few do
 
             self._uncommitted = UncommittedVoters()
             self._find_voters(self.image.offset + 1)
+        if self._is_only_voter:
+            self.image = self._apply(self._log.log_end_offset)
+        self.latest = self.image
         return self.image
 
     def read_election(self) -> Election:
@@ -270,7 +286,7 @@ class MetadataLog:
                 path = f"{settings.folder}/{QUORUM_STATE}"
                 raise QuorumStateError(path, "is missing beside a metadata log with records")
         except QuorumStateError as error:
-            if not settings.is_only_voter:
+            if not self._is_only_voter:
                 raise
             _logger.warning("rewriting quorum-state: %s", error)
             stored = None
@@ -281,7 +297,7 @@ class MetadataLog:
         """Write durably; if the disk fails, this node leaves the quorum."""
         settings = self._settings
         try:
-            voters = settings.voters if settings.own is None else None
+            voters = None if self.names_voters else settings.voters
             write_quorum_state(settings.files, settings.folder, election, voters)
         except OSError as error:
             if not lacks_descriptors(error):
@@ -327,7 +343,7 @@ class MetadataLog:
         """Return the records of the voters that a leader begins with: its log has none but in the
         snapshot of `tidelog format`, or other addresses of this node (Kafka's
         LeaderState.appendStartOfEpochControlRecords)."""
-        own, voters = self._settings.own, self.voter_set
+        own, voters = self.own, self.voter_set
         known = self.voter(self._node_id)
         if own is None or known is None or known.directory_id != own.directory_id:
             return []
@@ -364,7 +380,7 @@ class MetadataLog:
         ProtocolError or StorageError if the log of the only voter cannot be understood.
         """
         assert not self._leading
-        is_alone = self._settings.is_only_voter
+        is_alone = self._is_only_voter
         if is_alone:
             self.image = self._apply(self.log.log_end_offset)
         assert self.image.offset + 1 == self.log.log_end_offset
@@ -584,17 +600,23 @@ class MetadataLog:
         return self.next_offset
 
     def append_voters(self, voters: Voters) -> int:
-        """Append a new set of voters, which counts from now on; return the log's end.
+        """Append a new set of voters, which counts from now on, the first one with its level of
+        `kraft.version`; return the log's end.
 
         NotControllerError if this node does not lead, StorageError if it cannot be written.
         """
-        from tidelog.cluster.metadata.voters import voters_record  # noqa: PLC0415 - few logs do
+        from tidelog.cluster.metadata.voters import (  # noqa: PLC0415 - few logs name voters
+            level_and_voters,
+            voters_record,
+        )
 
         self._check_leads()
-        start = self.next_offset
-        record = voters_record(voters, self._clock.wall_ms())
-        self._append_batch([record], self.latest.leader_epoch, control=True)
-        self.latest = self.latest._replace(offset=start, voters=voters)
+        start, now_ms = self.next_offset, self._clock.wall_ms()
+        records = [voters_record(voters, now_ms)]
+        if not self.names_voters:
+            records = level_and_voters(voters, now_ms, offset=0)
+        self._append_batch(records, self.latest.leader_epoch, control=True)
+        self.latest = self.latest._replace(offset=start + len(records) - 1, voters=voters)
         self._pending.append(self.latest)
         self._find_voters(start)
         if self.on_append is not None:
@@ -666,7 +688,7 @@ class MetadataLog:
     # ---- the end ------------------------------------------------------------------------------
 
     def _check_leads(self) -> None:
-        if self._failed is not None and self._settings.is_only_voter:  # no other node will lead
+        if self._failed is not None and self._is_only_voter:  # no other node will lead
             raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log has failed")
         if not self.is_leader:
             raise NotControllerError

@@ -35,9 +35,10 @@ class MetadataLogSettings(NamedTuple):
     node_id: int
     cluster_id: str
     voters: tuple[int, ...]
-    """The nodes that vote and whose copies count, by id; empty if the log names them."""
+    """The nodes that vote and whose copies count, by id, unless the log names them; empty if they
+    may not vote before it does."""
     own: Voter | None = None
-    """This node as a voter that the log may name (KIP-853); None: the voters are `voters`."""
+    """This node as a voter that the log may name (KIP-853); None: it has no other nodes."""
     segment_bytes: int = SEGMENT_BYTES
     snapshot_bytes: int = SNAPSHOT_BYTES
     """How much the log grows before the next snapshot (KIP-630)."""

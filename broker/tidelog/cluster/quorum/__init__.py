@@ -5,8 +5,8 @@
     progress.py a leader's state of the other replicas
     driver.py  performs effects: timers, votes, the leader's flushes
     requests.py requests to the other voters
-    channels.py addresses of voters that the log names, and channels to them (KIP-853)
-    voter_changes.py a leader adds, removes and updates such voters
+    channels.py addresses of the controllers, and channels to them (KIP-853)
+    voter_changes.py a leader adds, removes and updates voters of the log, and begins to name them
     joining.py a controller's own entry among them
     fetcher.py a follower's copy: fetch, append, truncate, load a snapshot if far behind
 

@@ -1,8 +1,8 @@
-"""Channels to the controllers of a quorum whose voters the log names (KIP-853).
+"""Channels to the controllers of a quorum, whose voters the log may name (KIP-853).
 
 An address is that of a voter in the log, or of a leader that another node has named, or one of
-`controller.quorum.bootstrap.servers`, which have ids from -2 down, as in Kafka. The members of a
-static quorum are a plain dict of channels.
+the settings: `controller.quorum.voters`, or `controller.quorum.bootstrap.servers`, which have ids
+from -2 down, as in Kafka.
 """
 
 from __future__ import annotations
@@ -28,14 +28,19 @@ class Addresses:
     """The addresses of the other controllers by node id."""
 
     def __init__(
-        self, metadata: MetadataLog, listener: str, bootstrap: Sequence[tuple[str, int]]
+        self,
+        metadata: MetadataLog,
+        listener: str,
+        bootstrap: Sequence[tuple[str, int]],
+        voters: Mapping[int, tuple[str, int]] | None = None,
     ) -> None:
-        """`listener` is the name of the controllers' listener."""
-        assert metadata.own is not None
-        self._own_id = metadata.own.node_id
+        """`listener` is the name of the controllers' listener, `voters` those of the settings."""
+        assert metadata.own_entry is not None
+        self._own_id = metadata.own_entry.node_id
         self._metadata = metadata
         self._listener = listener
         self._bootstrap = {BOOTSTRAP_ID - n: address for n, address in enumerate(bootstrap)}
+        self._bootstrap |= voters or {}
         self._learned: dict[int, tuple[str, int]] = {}
 
     def learn(self, node_id: int, host: str, port: int) -> None:
@@ -55,6 +60,10 @@ class Addresses:
                 found[voter.node_id] = address
         found.pop(self._own_id, None)
         return found
+
+    def of_settings(self) -> Mapping[int, tuple[str, int]]:
+        """Return those that the settings give."""
+        return self._bootstrap
 
     def of(self, node_id: int) -> tuple[str, int] | None:
         """Return a controller's address, None if it is unknown."""

@@ -510,10 +510,12 @@ class QuorumCore:
 
     def _on_voters_changed(self, event: VotersChanged, now: float) -> None:
         """Work with another set of voters from now on."""
-        seat = Seat(self.is_voter, self.stands)
-        if (event.voters, event.seat) == (self.voters, seat):
+        self.is_dynamic = event.seat is not None
+        is_named = self.node_id in event.voters
+        seat, new = Seat(self.is_voter, self.stands), event.seat or Seat(is_named, is_named)
+        if (event.voters, new) == (self.voters, seat):
             return
-        self._set_voters(event.voters, event.seat)
+        self._set_voters(event.voters, new)
         self._granted.intersection_update(self.voters)
         self._refused.intersection_update(self.voters)
         if self.role is Role.LEADER:

@@ -76,7 +76,7 @@ class Quorum:
         self._flusher: asyncio.Task[None] | None = None
         self._fetcher: Fetcher | None = None
         self._requests: Requests | None = None
-        if channels or metadata.own is not None:
+        if channels or metadata.own_entry is not None:
             from tidelog.cluster.quorum.fetcher import Fetcher
             from tidelog.cluster.quorum.requests import Requests
 
@@ -112,7 +112,7 @@ class Quorum:
 
     @property
     def _is_alone(self) -> bool:
-        """Whether this is the only voter for ever; one that the log names may get others."""
+        """Whether this is the only voter of the settings; one that the log names may get others."""
         return self.core.is_voter and not self.core.others and self.metadata.own is None
 
     def _begin(self) -> None:
@@ -143,9 +143,14 @@ class Quorum:
 
     def _voters_changed(self) -> None:
         """Work with the voters that the log names now (KIP-853)."""
-        seat = self._seat()
-        if not self.is_out and seat is not None:
-            self.step(e.VotersChanged(tuple(self.metadata.voters), seat))
+        if self.is_out:
+            return
+        seat, were_named = self._seat(), self.core.is_dynamic
+        if seat is None and not were_named:
+            return
+        self.step(e.VotersChanged(tuple(self.metadata.voters), seat))
+        if self.core.is_dynamic != were_named:  # the next start reads the file before the log
+            self._note(self._noted)
 
     def _seat(self) -> e.Seat | None:
         """Return this node's part if the log names the voters."""
@@ -161,7 +166,7 @@ class Quorum:
         """Leave the quorum. A leader notifies the others, so that one of them takes over at
         once."""
         if self._core is not None and self._core.role is Role.LEADER and not self.is_out:
-            if self._requests is not None:
+            if self._requests is not None and not self._is_alone:
                 self.step(e.Leave())
                 await self._requests.finish_leaving(LEAVE_S_MAX)
             elif self._flusher is not None:  # no other node will have what is appended

@@ -132,10 +132,11 @@ class Seat(NamedTuple):
 
 
 class VotersChanged(NamedTuple):
-    """The log names these voters, committed or not."""
+    """The log names these voters, committed or not. `seat` is None for those of the settings: the
+    records of the first named ones were cut."""
 
     voters: tuple[int, ...]
-    seat: Seat
+    seat: Seat | None
 
 
 class LocalFlushed(NamedTuple):

@@ -170,7 +170,7 @@ class Fetcher:
             log_start_offset=quorum.metadata.log.log_start_offset,
             partition_max_bytes=BYTES_MAX,
             high_watermark=quorum.metadata.high_watermark,
-            replica_directory_id=directory_of(quorum.metadata.own),
+            replica_directory_id=directory_of(quorum.metadata.own_entry),
         )
         return FetchRequest(
             cluster_id=quorum.cluster_id,

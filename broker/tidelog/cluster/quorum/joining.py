@@ -54,8 +54,7 @@ async def keep_entry(quorum: Quorum, period_s: float, *, joins: bool) -> None:
 def _request(quorum: Quorum, *, joins: bool) -> Message | None:
     """Return what this node asks of the leader now, if anything."""
     own, known = quorum.metadata.own, quorum.metadata.voter(quorum.node_id)
-    assert own is not None, "static voters have no entry"
-    if quorum.core.role is not Role.FOLLOWER or not own.endpoints:
+    if own is None or quorum.core.role is not Role.FOLLOWER or not own.endpoints:
         return None
     if known is not None and known.directory_id == own.directory_id:
         return None if known == own else _report(quorum, own)

@@ -1,4 +1,4 @@
-"""Changes of the voters by the leader of a quorum whose log names them (KIP-853).
+"""Changes of the voters by the leader of a quorum whose log names them, or shall (KIP-853).
 
 One at a time: a change is refused while another one is decided or not committed, so that the
 majorities of two sets that follow each other have a voter in common. Checks, their order and texts
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.cluster.metadata.features import DYNAMIC_LEVEL, KRAFT_FEATURE
 from tidelog.cluster.metadata.log import NotControllerError
-from tidelog.cluster.metadata.voters import key_text, without
+from tidelog.cluster.metadata.voters import NO_DIRECTORY, Voter, key_text, without
 from tidelog.cluster.quorum.core import Role
 from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ErrorCode
@@ -20,9 +20,9 @@ from tidelog_protocol.messages.cluster import ApiVersionsRequest
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
-    from tidelog.cluster.metadata.voters import Voter, Voters
+    from tidelog.cluster.metadata.voters import Voters
     from tidelog.cluster.quorum.driver import Quorum
     from tidelog.network.peers import PeerChannel
 
@@ -111,6 +111,51 @@ class VoterChanges:
         except StorageError as error:
             return error.code
         return ErrorCode.NONE
+
+    async def name_static(
+        self, addresses: Mapping[int, tuple[str, int]], *, validate_only: bool
+    ) -> str | None:
+        """Let the log name the voters of the settings: `kraft.version` 1. Return why it cannot be.
+
+        `addresses` are those of the settings. Kafka's followers report directory and levels to each
+        new leader; here the leader knows the directory from fetches, and asks for the levels now.
+        Kafka: LeaderState.maybeAppendUpgradedKRaftVersion. NotControllerError, StorageError.
+        """
+        metadata, epoch = self._quorum.metadata, self._quorum.core.epoch
+        if metadata.names_voters:
+            return None
+        what = f"{KRAFT_FEATURE} to KRAFT_VERSION_{DYNAMIC_LEVEL}"
+        if self._is_pending:
+            return f"Unable to upgrade version for {what} due to changing voters"
+        self._is_pending = True
+        try:
+            async with asyncio.timeout(self._quorum.request_timeout_s):
+                voters = await self._static_voters(addresses)
+        except TimeoutError:
+            voters = None
+        finally:
+            self._is_pending = False
+        if voters is None:
+            return f"Invalid upgrade of {what} because not all of the voters support it"
+        if not metadata.is_leader or self._quorum.core.epoch != epoch:
+            raise NotControllerError
+        if not validate_only:
+            metadata.append_voters(voters)
+        return None
+
+    async def _static_voters(self, addresses: Mapping[int, tuple[str, int]]) -> Voters | None:
+        """Return the voters of the settings, None unless all answer and support the upgrade."""
+        core, own = self._quorum.core, self._quorum.metadata.own_entry
+        assert own is not None, "a node that is alone has no changes of voters"
+        voters = [own]
+        for node_id in core.others:
+            directory_id = core.progress[node_id].directory_id
+            voters.append(Voter(node_id, directory_id, ((self.listener, *addresses[node_id]),)))
+        found = await asyncio.gather(*map(self._levels, voters[1:]))
+        knows_all = all(voter.directory_id != NO_DIRECTORY for voter in voters)
+        if not knows_all or any(levels is None or levels[1] < DYNAMIC_LEVEL for levels in found):
+            return None
+        return tuple(sorted(voters))
 
     # ---- steps --------------------------------------------------------------------------------
 
