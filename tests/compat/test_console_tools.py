@@ -151,6 +151,9 @@ def test_consumer_groups(tools: Tools, topic: str, fresh: Callable[[str], str]) 
     assert sum(int(row[3]) for row in rows) == 10
     assert all(row[5] == "0" for row in rows), "lag"
     assert "Empty" in tools.groups("--describe", "--group", group, "--state")
+    rows = [row.split() for row in tools.run("GroupsCommand", "--list").splitlines()]
+    assert rows[0] == ["GROUP", "TYPE", "PROTOCOL"]
+    assert [group, "Classic", "consumer"] in rows
     reset = ["--group", group, "--topic", topic, "--reset-offsets"]
     tools.groups(*reset, "--to-earliest", "--execute")
     described = tools.groups("--describe", "--group", group)
