@@ -72,7 +72,8 @@ Kafka 4.4 unless the text says "tidelog's own".
 """
 SECTIONS = {
     "Process and listeners": keys.ProcessKeys,
-    "Security": security_keys.TlsKeys,
+    "Listeners' protocols and TLS": security_keys.TlsKeys,
+    "SASL": security_keys.SaslKeys,
     "Creation of topics": keys.TopicKeys,
     "Metadata quorum and cluster": keys.QuorumKeys,
     "Fetches and replication": keys.FetchKeys,

@@ -47,7 +47,7 @@ def primitive(kind: str, name: str = "") -> st.SearchStrategy[Any]:
         return st.integers(-1, 4 * 10**12)
     if name == "transaction_start_time_ms":  # likewise, and kio has no "none" there
         return st.integers(0, 4 * 10**12)
-    if name == "retention_time_ms":
+    if name in ("retention_time_ms", "session_lifetime_ms"):
         return st.integers(-1, 10**13)
     if kind in INTEGERS:
         lowest, highest = INTEGERS[kind]

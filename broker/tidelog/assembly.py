@@ -62,6 +62,7 @@ __all__ = [
     "log_dir_moves",
     "new_authorizer",
     "quota_handlers",
+    "sasl_handlers",
     "share_partitions",
 ]
 
@@ -134,9 +135,21 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
         **(_telemetry_handlers(parts) if config.metrics_prometheus_listener else {}),
         **late_handlers(of_users, _user_handlers),
+        **sasl_handlers(),
         **_share_handlers(parts),
         **late_handlers(keys_of("streams_groups"), lambda: _streams_handlers(parts)),
     }
+
+
+def sasl_handlers() -> dict[ApiKey, Handler]:
+    """Return what refuses SASL requests outside of an authentication."""
+
+    def build() -> dict[ApiKey, Handler]:
+        from tidelog.api.sasl import SaslApi
+
+        return SaslApi().handlers()
+
+    return late_handlers([ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE], build)
 
 
 def _share_handlers(parts: Parts) -> dict[ApiKey, Handler]:

@@ -236,7 +236,7 @@ class Membership:
         """Bind the controller listener; OSError when its address is taken, ConfigError."""
         connections = self._connections
         for endpoint in self._config.controller_listeners():
-            connections.guard(self._config.listener_settings(endpoint.name))
+            connections.guard(self._config.listener_settings(endpoint.name), self._runtime.clock)
             guard = connections.guards.get(endpoint.name)
             self._listener = await self._runtime.network.listen(
                 endpoint.host,

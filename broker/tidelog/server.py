@@ -123,7 +123,7 @@ class BrokerServer:
             unfinished_bytes_max=config.queued_max_request_bytes,
             connections_max=config.max_connections,
         )
-        self._listeners = ClientListeners(config, self._connections)
+        self._listeners = ClientListeners(config, self._connections, runtime.clock)
         self._settings = DynamicSettings(config)
         self._membership = Membership(config, runtime, new_fetcher)
         self._logs: LogManager | None = None

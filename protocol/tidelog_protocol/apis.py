@@ -37,6 +37,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -55,6 +56,7 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -206,6 +208,7 @@ _APIS = (
     Api(ApiKey.SYNC_GROUP, (0, 5), 4, "groups"),
     Api(ApiKey.DESCRIBE_GROUPS, (0, 6), 5, "group_admin"),
     Api(ApiKey.LIST_GROUPS, (0, 5), 3, "group_admin"),
+    Api(ApiKey.SASL_HANDSHAKE, (0, 1), NEVER, "sasl"),
     Api(ApiKey.API_VERSIONS, (0, 5), 3, "cluster"),
     Api(ApiKey.CREATE_TOPICS, (2, 7), 5, "admin"),
     Api(ApiKey.DELETE_TOPICS, (1, 6), 4, "admin"),
@@ -224,6 +227,7 @@ _APIS = (
     Api(ApiKey.ALTER_CONFIGS, (0, 2), 2, "configs"),
     Api(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), 2, "admin"),
     Api(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), 2, "admin"),
+    Api(ApiKey.SASL_AUTHENTICATE, (0, 2), 2, "sasl"),
     Api(ApiKey.CREATE_PARTITIONS, (0, 3), 2, "admin"),
     Api(ApiKey.DELETE_GROUPS, (0, 3), 2, "group_admin"),
     Api(ApiKey.ELECT_LEADERS, (0, 2), 2, "cluster_admin"),

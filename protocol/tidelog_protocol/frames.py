@@ -189,6 +189,10 @@ class FrameReader:
         """Whether part of a frame has arrived and the rest is missing."""
         return self._private is not None or bool(self._carried)
 
+    def limit(self, frame_bytes_max: int) -> None:
+        """Take frames up to this size from now on."""
+        self._frame_bytes_max = frame_bytes_max
+
     def writable(self) -> memoryview:
         """Return the memory for the next bytes; never empty. Earlier frames become invalid."""
         private = self._private

@@ -30,6 +30,7 @@ LeaveGroup 13 0 5 4
 SyncGroup 14 0 5 4
 DescribeGroups 15 0 6 5
 ListGroups 16 0 5 3
+SaslHandshake 17 0 1 -
 ApiVersions 18 0 5 3
 CreateTopics 19 2 7 5
 DeleteTopics 20 1 6 4
@@ -48,6 +49,7 @@ DescribeConfigs 32 1 4 4
 AlterConfigs 33 0 2 2
 AlterReplicaLogDirs 34 1 2 2
 DescribeLogDirs 35 1 5 2
+SaslAuthenticate 36 0 2 2
 CreatePartitions 37 0 3 2
 DeleteGroups 42 0 3 2
 ElectLeaders 43 0 2 2

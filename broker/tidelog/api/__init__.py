@@ -20,7 +20,7 @@ txn_offsets.py      TxnOffsetCommit
 txn_admin.py        DescribeTransactions, ListTransactions, DescribeProducers
 
 The cluster:
-versions.py         ApiVersions
+versions.py         ApiVersions; sasl.py  SaslHandshake, SaslAuthenticate outside of a login
 metadata.py         Metadata, DescribeCluster, DescribeTopicPartitions
 topics.py           CreateTopics, DeleteTopics, CreatePartitions
 configs.py          DescribeConfigs, AlterConfigs, IncrementalAlterConfigs

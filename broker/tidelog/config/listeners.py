@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.config.security_keys import PROTOCOLS, TlsKeys
+from tidelog.config.security_keys import PROTOCOLS, SaslKeys, TlsKeys
 from tidelog_storage.config_key import ConfigError, collect_keys
 
 if TYPE_CHECKING:
@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["LISTENER_PREFIX", "ListenerSettings", "check_listener_name", "security_protocols"]
 
 LISTENER_PREFIX = "listener.name."
-_OWN = collect_keys(TlsKeys)
+_OWN = {**collect_keys(TlsKeys), **collect_keys(SaslKeys)}
 _NEVER_OWN = {
     "security.inter.broker.protocol",
-    "sasl.mechanism.inter.broker.protocol",
-    "sasl.mechanism.controller.protocol",
     "connection.failed.authentication.delay.ms",
 }
 

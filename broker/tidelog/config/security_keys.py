@@ -1,4 +1,4 @@
-"""Settings of security: listeners' protocols and TLS.
+"""Settings of security: listeners' protocols, TLS and SASL.
 
 Each may be given for one listener, as `listener.name.<listener>.<key>`, and those of SASL for one
 mechanism of it, as `listener.name.<listener>.<mechanism>.<key>`; `listeners.py` finds the value
@@ -13,13 +13,16 @@ from tidelog.config.vocabulary import (
     LOW,
     PER_BROKER,
     BrokerKey,
+    integer,
+    long,
     string,
     strings,
 )
 
-__all__ = ["PROTOCOLS", "TlsKeys"]
+__all__ = ["MECHANISMS", "PROTOCOLS", "SaslKeys", "TlsKeys"]
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "OAUTHBEARER")
 _STORE_TYPES = ("JKS", "PKCS12", "PEM")
 
 
@@ -97,4 +100,29 @@ class TlsKeys:
     )
     ssl_protocol: str = string(
         "TLSv1.3", "Newest version of TLS of a Java process.", mode=PER_BROKER, inert=True
+    )
+
+
+class SaslKeys:
+    """Authentication of clients."""
+
+    sasl_enabled_mechanisms: list[str] = strings(
+        ("GSSAPI",),
+        "SASL mechanisms that clients may use: PLAIN, OAUTHBEARER. "
+        "GSSAPI, Kafka's default, is not there.",
+        mode=PER_BROKER,
+    )
+    sasl_jaas_config: str | None = secret(
+        "Login module and options in JAAS form: users of PLAIN, rules of tokens. "
+        "Given for a mechanism of a listener, as "
+        "listener.name.sasl_ssl.plain.sasl.jaas.config."
+    )
+    sasl_server_max_receive_size: int = integer(
+        524288, "Largest frame in bytes until a client is authenticated."
+    )
+    connections_max_reauth_ms: int = long(
+        0, "Close a connection that is used this long after its authentication; 0: never (KIP-368)."
+    )
+    connection_failed_authentication_delay_ms: int = integer(
+        100, "Delay of the answer to a failed authentication.", low=0, importance=LOW
     )

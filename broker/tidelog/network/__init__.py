@@ -2,6 +2,7 @@
 
 connections.py  all connections of a broker: their limits, one receive buffer, the idle timer
 connection.py   one client connection: frames in, answers out in order
+authentication.py  SASL: what an unauthenticated connection may send
 dispatch.py     a request frame to its handler; the answer to bytes
 request_limits.py  how many elements a request may have
 observer.py     the log and the meters of requests

@@ -35,6 +35,7 @@ from tidelog_protocol.frames import FrameReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tidelog.network.authentication import Authentication
     from tidelog.network.dispatch import Dispatcher, RequestContext
     from tidelog.security.guard import Guard
     from tidelog_protocol.schema import Buffer
@@ -87,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_at_close",
+        "_authentication",
         "_blocking",
         "_flush_scheduled",
         "_has_unfinished",
@@ -135,6 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         self._socket = -1
         self._throttling: asyncio.TimerHandle | None = None
         self._at_close: Sequence[Callable[[], None]] = ()
+        self._authentication: Authentication | None = None
         self.active = True
         self.closing = False
         self.idle_since = 0.0
@@ -172,6 +175,17 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
         else:
             self.principal = principal
+        if guard.exchanges:
+            from tidelog.network.authentication import Authentication  # noqa: PLC0415 - with SASL
+
+            self._reader.limit(guard.frame_bytes_max)
+            self._authentication = Authentication(guard, lambda: self._owner.dispatcher)
+
+    def authenticated(self, *, ends: bool) -> None:
+        """Take requests of any size from now on; see `SaslPeer`."""
+        self._reader.limit(self._owner.frame_bytes_max)
+        if not ends:
+            self._authentication = None
 
     def go_through(self, gate: Callable[[Any], Any]) -> None:
         """Use what `gate` returns in the place of the transport, and never the socket directly."""
@@ -264,6 +278,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handle(self, frames: Sequence[Buffer]) -> None:
         dispatch = self._owner.dispatcher.dispatch
+        if self._authentication is not None:
+            dispatch = self._authentication.dispatch  # type: ignore[assignment]
         slots = self._slots
         for index, frame in enumerate(frames):
             if self._parked:

@@ -12,13 +12,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tidelog.network.connection import Connection
-from tidelog_storage.config_key import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidelog.config.listeners import ListenerSettings
     from tidelog.network.dispatch import Dispatcher
+    from tidelog.seams import Clock
     from tidelog.security.guard import Guard
 
 __all__ = ["Connections"]
@@ -82,16 +82,12 @@ class Connections:
         """Create the protocol object of a new connection on the listener of that name."""
         return Connection(self, listener)
 
-    def guard(self, settings: ListenerSettings) -> None:
+    def guard(self, settings: ListenerSettings, clock: Clock) -> None:
         """Secure a listener's connections, unless it is PLAINTEXT; ConfigError."""
-        if settings.is_sasl:
-            key = "listener.security.protocol.map"
-            text = f"{key}: {settings.listener} uses {settings.protocol}, which is not supported"
-            raise ConfigError(key, text)
         if settings.protocol != "PLAINTEXT":
             from tidelog.security.guard import Guard  # noqa: PLC0415 - few listeners have one
 
-            self.guards[settings.listener] = Guard(settings)
+            self.guards[settings.listener] = Guard(settings, clock)
 
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin to read requests, including those of early clients, and to close idle connections.

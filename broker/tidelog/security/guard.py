@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.security.names import NameRules
 from tidelog.security.principal import ANONYMOUS, USER, Principal
+from tidelog.security.sasl import server_exchanges
 from tidelog.security.tls import RenewableContext, server_context
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from tidelog.config.listeners import ListenerSettings
+    from tidelog.seams import Clock
+    from tidelog.security.sasl import ServerExchange
 
 __all__ = ["Guard"]
 
@@ -20,11 +25,31 @@ __all__ = ["Guard"]
 class Guard:
     """Authenticates the connections of one listener."""
 
-    def __init__(self, settings: ListenerSettings) -> None:
+    def __init__(self, settings: ListenerSettings, clock: Clock) -> None:
         """ConfigError if its settings do not fit."""
+        self._clock = clock
         self.settings = settings
         self.tls = RenewableContext.of(server_context(settings)) if settings.is_tls else None
         self._rules = NameRules(settings.value("ssl.principal.mapping.rules"))
+
+        self.exchanges: Mapping[str, Callable[[], ServerExchange]] = {}
+        """What begins an exchange of each SASL mechanism that clients may use."""
+        if settings.is_sasl:
+            self.exchanges = server_exchanges(settings, clock.wall_ms)
+        self.frame_bytes_max: int = settings.value("sasl.server.max.receive.size")
+        """Largest frame in bytes of a client that is not authenticated yet by SASL."""
+        delay_ms: int = settings.value("connection.failed.authentication.delay.ms")
+        self.failure_delay_s = delay_ms / 1000
+
+    def lifetime_ms(self, mechanism: str, expires_ms: int | None) -> int | None:
+        """Return how long a session lasts whose credential ends at `expires_ms`; None: for ever."""
+        limits = []
+        longest_ms = self.settings.value("connections.max.reauth.ms", mechanism)
+        if longest_ms > 0:
+            limits.append(longest_ms)
+        if expires_ms is not None:
+            limits.append(max(expires_ms - self._clock.wall_ms(), 0))
+        return min(limits, default=None)
 
     def renew(self, settings: ListenerSettings) -> None:
         """Use the certificates of these settings for new connections; ConfigError."""

@@ -20,6 +20,7 @@
     acls                 DescribeAcls, CreateAcls, DeleteAcls
     quotas               DescribeClientQuotas, AlterClientQuotas
     telemetry            GetTelemetrySubscriptions, PushTelemetry (KIP-714)
+    sasl                 SaslHandshake, SaslAuthenticate
     users                DescribeUserScramCredentials
     cluster_admin        ElectLeaders, Alter- and ListPartitionReassignments, UnregisterBroker
     controller           AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds,
