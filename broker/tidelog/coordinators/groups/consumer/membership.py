@@ -38,7 +38,7 @@ class ConsumerMembership(ModernMembership):
         """Handle ConsumerGroupHeartbeat; return once its records are committed. RefusedError if it
         is refused, or if the write has failed."""
         coordinator = self._coordinator
-        assignors = assignor_names(coordinator.config) if request.server_assignor else ()
+        assignors = () if request.server_assignor is None else assignor_names(coordinator.config)
         check(group_id, request, needs_member_id=needs_member_id, assignors=assignors)
         shard = self._shard_of(group_id)
         if not request.member_id:  # before v1 the coordinator makes the id of a new member
