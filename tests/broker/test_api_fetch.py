@@ -9,6 +9,9 @@ import pytest
 
 from support.data_path import DataPath, batch, bytes_of, data_of, fetch_request, topic_id
 from tidelog.cluster.metadata.image import BrokerImage
+from tidelog.config.broker import BrokerConfig
+from tidelog.security.acls import Acl
+from tidelog.security.authorizer import Authorizer
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest, FetchResponse
@@ -229,6 +232,48 @@ class TestErrors:
         data = data_of(response)
         assert (data.error_code, bytes_of(data)) == (0, b"")
         assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 3)
+
+
+class TestAuthorizer:
+    """Consumers read topics for which they have READ; sessions are asked at each request."""
+
+    @pytest.fixture
+    def acls(self, path: DataPath) -> dict[bytes, Acl]:
+        config = BrokerConfig.from_properties({"node.id": "1"})
+        now = {b"1": Acl(2, "foo", 3, "User:*", "*", 3, 3)}
+        path.fetch_api._authorizer = Authorizer(config, lambda: dict(now))
+        return now
+
+    def test_other_topics_are_refused(self, path: DataPath, acls: dict[bytes, Acl]) -> None:
+        path.produce("foo", 0, batch())
+        path.produce("bar", 0, batch())
+        response = fetch(path, ("bar", 0, 0), ("foo", 0, 0))
+        data = {topic.topic: topic.partitions[0] for topic in response.responses}
+        assert (data["foo"].error_code, offsets(data["foo"])) == (0, [0])
+        refused = data["bar"]
+        assert refused.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert bytes_of(refused) == b""
+        acls.clear()
+        response = fetch(path, ("foo", 0, 0))
+        assert data_of(response).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    @pytest.mark.usefixtures("acls")
+    def test_an_append_to_a_refused_topic_shows_nothing(self, path: DataPath) -> None:
+        assert path.fetch(("bar", 0, 0), ("foo", 0, 0), max_wait_ms=500) is None
+        parked = path.context
+        path.produce("bar", 0, batch())
+        assert path.answer_of(parked) is None
+        path.produce("foo", 0, batch())
+        answers = {topic.topic: topic.partitions[0] for topic in path.answer_of(parked).responses}
+        assert offsets(answers["foo"]) == [0]
+        assert answers["bar"].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert bytes_of(answers["bar"]) == b""
+
+    @pytest.mark.usefixtures("acls")
+    def test_followers_need_cluster_action(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch())
+        response = fetch(path, ("foo", 0, 0), replica_id=2)
+        assert data_of(response).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class TestLongPoll:
