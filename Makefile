@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -n 6 --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test check check-fast static nightly compiled programs lint types docs simulate mutants \
-	chaos damage bench pythons conformance
+	chaos damage bench bench-history pythons conformance
 
 setup: .venv/.ready
 
@@ -94,6 +94,9 @@ damage: setup
 
 bench: setup
 	$(BIN)/python -m tidelog_bench
+
+bench-history: setup
+	$(BIN)/python bench/spark_history.py
 
 conformance: setup
 	cd tests && ../$(BIN)/python -m compat.conformance

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tidelog_pipeline.history.client import PATIENCE_SECONDS
-from tidelog_pipeline.history.decoder import RawBatch
+from tidelog_pipeline.history.decoder import RawBatch, raw_batch
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.records import (
     ControlType,
@@ -14,7 +14,6 @@ from tidelog_protocol.records import (
     crc_is_valid,
     iter_batches,
     iter_records,
-    records_payload,
 )
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def _batches(answer: Any) -> Iterator[tuple[BatchHeader, RawBatch | None]]:
         ):
             yield header, None
         else:
-            yield header, RawBatch(header, records_payload(data, header, position))
+            yield header, raw_batch(data, position, header)
 
 
 def _is_abort(data: Any, position: int) -> bool:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tidelog_protocol.batch import LOG_APPEND_TIME
+from tidelog_protocol.batch import HEADER_BYTES, LOG_APPEND_TIME
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import read_varint
+from tidelog_protocol.records import records_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
     Bytes = npt.NDArray[np.uint8]
 
-__all__ = ["COLUMNS", "HEADERS", "Group", "Kept", "RawBatch", "decode"]
+__all__ = ["COLUMNS", "HEADERS", "Group", "Kept", "RawBatch", "decode", "raw_batch"]
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = "headers"
@@ -47,10 +48,10 @@ _MS_MAX = (1 << 63) // 1000 - 1
 
 
 class RawBatch(NamedTuple):
-    """A batch whose CRC was right, with its records decompressed."""
+    """A batch whose CRC was right, with its records decompressed: without a copy if they were."""
 
     header: BatchHeader
-    payload: bytes
+    payload: bytes | memoryview
 
 
 class Kept(NamedTuple):
@@ -117,18 +118,25 @@ def decode(group: Group, columns: Sequence[str]) -> Any:
 # ---- records -------------------------------------------------------------------------------------
 
 
+def raw_batch(buffer: bytes | memoryview, position: int, header: BatchHeader) -> RawBatch:
+    """The batch at `position`. ProtocolError if it can't be decompressed."""
+    if header.codec:
+        return RawBatch(header, records_payload(buffer, header, position))
+    end = position + header.size_in_bytes
+    return RawBatch(header, memoryview(buffer)[position + HEADER_BYTES : end])
+
+
 def _rows(group: Group) -> _Rows:
-    heads: list[int] = []
-    counts = []
-    base = 0
-    for header, payload in group.batches:
-        _add_heads(payload, header.records_count, base, heads)
-        counts.append(header.records_count)
-        base += len(payload)
-    if base > _GROUP_BYTES_MAX:
-        raise ProtocolError(f"a record batch of {base} bytes is too large for Arrow")
-    batch = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     data = b"".join([payload for _, payload in group.batches])
+    if len(data) > _GROUP_BYTES_MAX:
+        raise ProtocolError(f"a record batch of {len(data)} bytes is too large for Arrow")
+    heads: list[int] = []
+    counts = [header.records_count for header, _ in group.batches]
+    start = 0
+    for count, (_, payload) in zip(counts, group.batches, strict=True):
+        _add_heads(data, start, start + len(payload), count, heads)
+        start += len(payload)
+    batch = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     try:
         fields = _fields(data, np.array(heads, dtype=np.int64))
     except IndexError:
@@ -146,31 +154,27 @@ def _chosen(group: Group, offsets: Int64s) -> Int64s | None:
     return np.flatnonzero((offsets >= start) & (offsets < end))
 
 
-def _add_heads(payload: bytes, count: int, base: int, heads: list[int]) -> None:
-    """Add where each of `count` records begins, plus `base`; they must fill the payload."""
-    position = 0
+def _add_heads(data: bytes, position: int, end: int, count: int, heads: list[int]) -> None:
+    """Add where each of `count` records begins; they must fill [position, end)."""
     add = heads.append
     try:
         for _ in range(count):
-            add(base + position)
-            first = payload[position]
-            if first < 128:
-                length = first
+            add(position)
+            length = data[position]
+            if length < 128:
                 position += 1
+            elif (second := data[position + 1]) < 128:
+                length += (second << 7) - 128
+                position += 2
             else:
-                second = payload[position + 1]
-                if second < 128:
-                    length = first & 127 | second << 7
-                    position += 2
-                else:
-                    found, position = read_varint(payload, position)
-                    length = found << 1
-            if length < 0 or length & 1:
+                found, position = read_varint(data, position)
+                length = found << 1
+            if length & 1 or length < 0:
                 raise ProtocolError(f"a record of negative length at {position}")
             position += length >> 1
     except IndexError:
         position = -1
-    if position != len(payload):
+    if position != end:
         raise ProtocolError("the records do not fill their batch")
 
 

@@ -6,9 +6,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tidelog_pipeline.history.aborted import AbortedRange, is_aborted
-from tidelog_pipeline.history.decoder import RawBatch
+from tidelog_pipeline.history.decoder import RawBatch, raw_batch
 from tidelog_protocol.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, crc_is_valid, read_header
-from tidelog_protocol.records import records_payload
 from tidelog_storage.indexes import OFFSET_ENTRY
 from tidelog_storage.remote.api import IndexKind
 from tidelog_storage.remote.chunks import CorruptRemoteDataError, read_exactly
@@ -56,7 +55,7 @@ def remote_batches(
                     raise _corrupt(segment, position + inside, "its CRC is wrong")
                 is_left_out = header.is_control or not header.records_count
                 if not is_left_out and not is_aborted(header, aborted):
-                    yield RawBatch(header, records_payload(data, header, inside))
+                    yield raw_batch(data, inside, header)
             inside += size
         position += inside
         if inside:
