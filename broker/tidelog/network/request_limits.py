@@ -12,8 +12,12 @@ from tidelog_protocol.apis import ApiKey
 
 __all__ = ["elements_max"]
 
-ELEMENTS_MAX = 100_000
-"""Elements of all arrays of a request, with those within them, and its tagged fields."""
+ELEMENTS_MAX = 25_000
+"""Elements of all arrays of a request, with those within them, and its tagged fields: 10,000 topics
+with a partition each, and some more."""
+
+BROKERS_MAX = 100_000
+"""The same where brokers ask for partitions of many clients or transactions at once."""
 
 NAMES_MAX = 10_000
 """The same where a request is a list of names or filters: each costs more than to decode it."""
@@ -38,6 +42,23 @@ _OF_NAMES = frozenset(
 )
 
 
+_OF_BROKERS = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    }
+)
+
+
 def elements_max(api_key: ApiKey) -> int:
     """Return the budget of one request of this API."""
+    if api_key in _OF_BROKERS:
+        return BROKERS_MAX
     return NAMES_MAX if api_key in _OF_NAMES else ELEMENTS_MAX
