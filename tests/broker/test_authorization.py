@@ -226,6 +226,13 @@ def test_transactional_records_need_the_transactional_id() -> None:
     assert isinstance(ask(ApiKey.PRODUCE, request, 9, WRITE_X, own, handler=produced), list)
 
 
+def test_offsets_of_share_groups_are_altered_topic_by_topic() -> None:
+    own = allow(Operation.READ, ResourceType.GROUP, "x")
+    request = request_of(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0)
+    refused = ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, request, 0, own, handler=nothing)
+    assert errors_in(refused) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
 def test_a_late_response_is_completed_when_it_is_encoded() -> None:
     parked: list[Any] = []
 

@@ -18,7 +18,7 @@ from tidelog.security.acls import Operation, ResourceType
 from tidelog_protocol.apis import API
 from tidelog_protocol.error_answers import add_answers, error_answer
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.naming import only
+from tidelog_protocol.naming import only, topic_of
 from tidelog_protocol.schema import Struct
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ class Call:
 
     def name_of(self, topic: Any) -> str:
         """Return the name of a topic that has one, or an id; empty for an unknown id."""
-        name: str | None = getattr(topic, "name", None) or getattr(topic, "topic", None)
-        return name or self.image.topic_names.get(getattr(topic, "topic_id", b""), "")
+        return topic_of(topic, self.image.topic_names)
 
     def denied(self, operation: int, topics: Iterable[Any]) -> set[str]:
         """Return the names of the topics to which the caller may not do this."""
