@@ -80,6 +80,8 @@ def _both() -> dict[ApiKey, Guard | None]:
     return {
         **{key: cluster.needs(each) for key, each in cluster.CLUSTER_OPERATIONS.items()},
         ApiKey.API_VERSIONS: None,
+        ApiKey.SASL_HANDSHAKE: None,
+        ApiKey.SASL_AUTHENTICATE: None,
         ApiKey.DESCRIBE_CLUSTER: metadata.describe_cluster,
         ApiKey.CREATE_TOPICS: topics.create_topics,
         ApiKey.DELETE_TOPICS: topics.delete_topics,
