@@ -138,9 +138,10 @@ def test_a_filter_finds_acls(kind: PatternType, name: str | None, found: str) ->
     names = ["t", "t*", "*"]
     assert [n for n in names if wanted.matches(acl(f"allow alice read topic {n}"))] == found.split()
     assert not wanted._replace(principal="User:bob").matches(acl("allow alice read topic t"))
-    assert not wanted.is_unknown
-    assert wanted._replace(operation=16).is_unknown
-    assert wanted._replace(resource_type=0).is_unknown
+    wanted.check()
+    for unknown in (wanted._replace(operation=16), wanted._replace(resource_type=0)):
+        with pytest.raises(ProtocolError, match="unknown type"):
+            unknown.check()
 
 
 # ---- the authorizer ---------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.security.acls import AclFilter
+from tidelog.security.acls import check_creations, check_filters, filter_of
 from tidelog_protocol.apis import ApiKey
-from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.acls import (
     CreateAclsResponse,
     DeleteAclsResponse,
@@ -60,7 +60,7 @@ class AclsApi:
     ) -> DescribeAclsResponse:
         """Answer a DescribeAcls request."""
         del context
-        wanted = _filter(request)
+        wanted = filter_of(request)
         if not self._has_authorizer:
             return DescribeAclsResponse(
                 error_code=ErrorCode.SECURITY_DISABLED,
@@ -94,18 +94,7 @@ class AclsApi:
     ) -> CreateAclsResponse:
         """Answer a CreateAcls request."""
         del context
-        for each in request.creations:
-            numbers = AclFilter(
-                each.resource_type,
-                each.resource_name,
-                each.resource_pattern_type,
-                each.principal,
-                each.host,
-                each.operation,
-                each.permission_type,
-            )
-            if numbers.is_unknown:
-                raise ProtocolError("CreateAcls with an unknown type")
+        check_creations(request)
         try:
             if not self._has_authorizer:
                 raise StorageError(ErrorCode.SECURITY_DISABLED, _DISABLED)
@@ -121,8 +110,7 @@ class AclsApi:
     ) -> DeleteAclsResponse:
         """Answer a DeleteAcls request."""
         del context
-        for each in request.filters:
-            _filter(each)
+        check_filters(request)
         try:
             if not self._has_authorizer:
                 raise StorageError(ErrorCode.SECURITY_DISABLED, _DISABLED)
@@ -132,19 +120,3 @@ class AclsApi:
                 error_code=error.code, error_message=error.message, matching_acls=[]
             )
             return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
-
-
-def _filter(request: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:
-    """Return the filter of a request; ProtocolError for a number that Kafka does not know."""
-    wanted = AclFilter(
-        request.resource_type_filter,
-        request.resource_name_filter,
-        request.pattern_type_filter,
-        request.principal_filter,
-        request.host_filter,
-        request.operation,
-        request.permission_type,
-    )
-    if wanted.is_unknown:
-        raise ProtocolError(f"{type(request).__name__} with an unknown type")
-    return wanted

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.network.dispatch import Handler
     from tidelog.seams import Clock
+    from tidelog_protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
     from tidelog_protocol.messages.admin import CreateTopicsRequest, CreateTopicsResponse
     from tidelog_protocol.schema import Message
 
@@ -153,6 +154,26 @@ class _Here:
             self._waiting.set_exception(PeerError("the request failed"))
 
 
+def _check_creations(request: CreateAclsRequest) -> None:
+    from tidelog.security.acls import check_creations  # noqa: PLC0415 - seldom needed
+
+    check_creations(request)
+
+
+def _check_filters(request: DeleteAclsRequest) -> None:
+    from tidelog.security.acls import check_filters  # noqa: PLC0415 - seldom needed
+
+    check_filters(request)
+
+
+_CHECKS: dict[ApiKey, Callable[[Any], None]] = {
+    ApiKey.CREATE_ACLS: _check_creations,
+    ApiKey.DELETE_ACLS: _check_filters,
+}
+"""What is no request, whoever decides it: the client's connection is closed, not this broker's to
+the controller."""
+
+
 class Forwarding:
     """Forwards requests to the active controller and waits for this broker's image."""
 
@@ -180,12 +201,14 @@ class Forwarding:
         """Return the same handlers, with those of `FORWARDED` forwarded to the active
         controller."""
         return {
-            key: self._forwarded(handler) if key in FORWARDED else handler
+            key: self._forwarded(handler, _CHECKS.get(key)) if key in FORWARDED else handler
             for key, handler in handlers.items()
         }
 
-    def _forwarded(self, handler: Handler) -> Handler:
+    def _forwarded(self, handler: Handler, check: Callable[[Any], None] | None) -> Handler:
         async def forward(context: RequestContext, request: Any) -> Any:
+            if check is not None:
+                check(request)
             try:
                 client_id = context.client_id if self.names_clients() else None
                 return await self.carry(request, context.api_version, client_id)

@@ -465,6 +465,10 @@ class Dispatcher:
         except asyncio.CancelledError:
             context.peer.close()
             raise
+        except ProtocolError as error:
+            log.info("closing %s:%d: %s", context.client_host, context.client_port, error)
+            context.peer.close()
+            return
         except Exception:
             log.exception("closing %s:%d: request failed", context.client_host, context.client_port)
             context.peer.close()

@@ -10,8 +10,16 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog_protocol.errors import ProtocolError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from tidelog_protocol.messages.acls import (
+        CreateAclsRequest,
+        DeleteAclsRequest,
+        DescribeAclsRequest,
+    )
 
 __all__ = [
     "CLUSTER_NAME",
@@ -23,6 +31,9 @@ __all__ = [
     "PatternType",
     "Permission",
     "ResourceType",
+    "check_creations",
+    "check_filters",
+    "filter_of",
 ]
 
 WILDCARD = "*"
@@ -146,15 +157,16 @@ class AclFilter(NamedTuple):
     operation: int
     permission_type: int
 
-    @property
-    def is_unknown(self) -> bool:
-        """Return whether it has a number that Kafka does not know."""
-        return (
+    def check(self) -> None:
+        """ProtocolError for a number that Kafka does not know: where it parses the request, it
+        closes the connection."""
+        if (
             _is_unknown(ResourceType, self.resource_type)
             or _is_unknown(PatternType, self.pattern_type)
             or _is_unknown(Operation, self.operation)
             or _is_unknown(Permission, self.permission_type)
-        )
+        ):
+            raise ProtocolError("an ACL has an unknown type")
 
     def matches(self, acl: Acl) -> bool:
         """Return whether an ACL is meant."""
@@ -179,6 +191,41 @@ class AclFilter(NamedTuple):
         if acl.pattern_type == PatternType.PREFIXED:
             return name.startswith(acl.resource_name)
         return acl.resource_name in (name, WILDCARD)
+
+
+def filter_of(wanted: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:
+    """Return the filter of a request; ProtocolError as by `check`."""
+    found = AclFilter(
+        wanted.resource_type_filter,
+        wanted.resource_name_filter,
+        wanted.pattern_type_filter,
+        wanted.principal_filter,
+        wanted.host_filter,
+        wanted.operation,
+        wanted.permission_type,
+    )
+    found.check()
+    return found
+
+
+def check_creations(request: CreateAclsRequest) -> None:
+    """ProtocolError as by `check`."""
+    for each in request.creations:
+        AclFilter(
+            each.resource_type,
+            each.resource_name,
+            each.resource_pattern_type,
+            each.principal,
+            each.host,
+            each.operation,
+            each.permission_type,
+        ).check()
+
+
+def check_filters(request: DeleteAclsRequest) -> None:
+    """ProtocolError as by `check`."""
+    for each in request.filters:
+        filter_of(each)
 
 
 def _is_unknown(kind: type[IntEnum], number: int) -> bool:
