@@ -373,10 +373,10 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         try:
             line = (await process.stdout.readline()).decode().strip()
         except BaseException:
-            await _end(process, "kill")
+            await _give_up(process)
             raise
         if not line.startswith(READY_WORDS):
-            await _end(process, "kill")
+            await _give_up(process)
             reason = line.removeprefix(FAILED_WORDS)
             raise StartError(reason if reason != line else f"broker {self.node_id} did not start")
         self._bootstrap_server = line.removeprefix(READY_WORDS)
@@ -479,6 +479,14 @@ async def _end(process: asyncio.subprocess.Process, how: str) -> None:
         await process.wait()
     finally:
         process.stdin.close()
+
+
+async def _give_up(process: asyncio.subprocess.Process) -> None:
+    """Kill a process that nobody watches, and wait for the end of its pipe, too: asyncio complains
+    of one that is open when the loop closes."""
+    await _end(process, "kill")
+    assert process.stdout is not None
+    await process.stdout.read()
 
 
 async def start_together(nodes: Collection[Node[Any]]) -> None:
