@@ -37,7 +37,6 @@ RECORD_HEADERS_MAX = 2000
 BATCH_HEADERS_MAX = 1_000_000
 """Ours, too: an empty header is two bytes in a batch, and a hundred in memory."""
 
-
 BATCH_RECORDS_MAX = 1_000_000
 """Ours: records of one batch that the broker looks into."""
 
@@ -79,11 +78,12 @@ class Inspection:
 
     The first and the last run C code over megabytes and may leave the loop; the other is Python
     code, in slices. A refusal ends the steps and is raised by the append. `buffer` and `header` are
-    what is to be appended, `max_timestamp` what is right for it.
+    what is to be appended, `max_timestamp` what is right for it, `size` that of the client's batch.
     """
 
     def __init__(self, records: memoryview, header: BatchHeader, target: AppendTarget) -> None:
         self.buffer = records
+        self.size = len(records)
         self.header = header
         self.max_timestamp = header.max_timestamp
         self.refusal: StorageError | None = None

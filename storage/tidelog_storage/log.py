@@ -259,8 +259,8 @@ class Log:
         """Check a batch, assign offsets (in place) and append it.
 
         TooMuchAtOnceError for one whose `inspection` must be done first. StorageError with the code
-        for the client; nothing was appended then, unless what failed was
-        noting the end of a transaction or a flush: then the log must not be appended to.
+        for the client; nothing was appended then, unless what failed was noting the end of a
+        transaction or a flush: then the log must not be appended to.
         """
         config = self._config
         base_offset = self.log_end_offset

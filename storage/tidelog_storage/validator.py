@@ -135,7 +135,7 @@ def validate_slowly(
     elif inspection.refusal is not None:
         raise cast("StorageError", inspection.take_refusal())
     else:
-        records, header = inspection.buffer, inspection.header
+        records, header, size = inspection.buffer, inspection.header, inspection.size
         max_timestamp = inspection.max_timestamp
     config = target.config
     if config.uses_log_append_time:

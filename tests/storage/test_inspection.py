@@ -122,3 +122,15 @@ def test_a_refused_batch_keeps_no_memory() -> None:
         tracemalloc.stop()
         gc.enable()
     assert left < 1 << 20, peak
+
+
+def test_a_large_batch_that_grows_above_the_limit_is_refused() -> None:
+    large = batch(AT_ONCE + 1, codec=Codec.ZSTD)
+    settings = {"compression.type": "uncompressed", "max.message.bytes": str(len(large))}
+    steps = inspection.Inspection(large, read_header(large), target(**settings))
+    steps.decompress()
+    assert sum(1 for _ in steps.check()) > 0
+    steps.recompress()
+    with pytest.raises(StorageError) as caught:
+        validator.validate_slowly(steps.buffer, target(**settings), steps)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
