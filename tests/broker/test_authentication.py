@@ -21,6 +21,7 @@ from support.clusters import run
 from support.wire_client import WireClient
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
+from tidelog_protocol.messages.quotas import DescribeClientQuotasRequest
 from tidelog_protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 if TYPE_CHECKING:
@@ -107,6 +108,26 @@ def test_a_refused_token_of_plain(token: bytes, text: str) -> None:
             assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             assert answer.error_message == text
             assert await client.closed()
+
+    run(test)
+
+
+def test_an_authorizer_knows_the_user_and_lets_refusals_through() -> None:
+    authorizer = {
+        "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super_users": "User:ANONYMOUS;User:alice",
+    }
+
+    async def test() -> None:
+        async with connected(**authorizer) as (client, _):
+            answer = await log_in(client, b"\0alice\0wrong")
+            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        async with connected(**authorizer) as (client, _):
+            await log_in(client, b"\0bob\0b")
+            answer = await client.ask(DescribeClientQuotasRequest(), 1)
+            assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            late = await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            assert late.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
     run(test)
 

@@ -37,6 +37,7 @@ def refusal(settings: dict[str, str]) -> ConfigError:
 
 def client(**files: str) -> ssl.SSLContext:
     made = ssl.create_default_context(cadata=authority().pem)
+    made.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
     if files:
         made.load_cert_chain(files["certificate"], files["key"])
     return made

@@ -117,11 +117,24 @@ def _signed(
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
+    # Python 3.13 and newer look for these.
+    issuer = (by.key if by else key).public_key()
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False
+    ).add_extension(_usage(is_authority=is_authority), critical=True)
     if hosts:
         builder = builder.add_extension(
             x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
         )
     return Pair(builder.sign((by.key if by else key), hashes.SHA256()), key)
+
+
+def _usage(*, is_authority: bool) -> x509.KeyUsage:
+    names = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    no = dict.fromkeys((*names, "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(
+        digital_signature=True, key_cert_sign=is_authority, crl_sign=is_authority, **no
+    )
 
 
 def _host(text: str) -> x509.GeneralName:
