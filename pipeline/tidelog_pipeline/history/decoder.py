@@ -236,9 +236,19 @@ def _gathered(rows: _Rows, starts: Int64s, lengths: Int64s) -> Any:
     bounds[-1] = len(rows.fields.data)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(rows.fields.data)]
     whole = pa.Array.from_buffers(pa.binary(), 2 * len(starts), buffers)
-    slots = np.arange(len(starts)) if rows.chosen is None else rows.chosen
-    nulls = rows.pick(lengths) < 0
-    return whole.take(pa.array(2 * slots, mask=nulls if nulls.any() else None))
+    slots = np.arange(len(starts), dtype=np.int64) if rows.chosen is None else rows.chosen
+    return whole.take(_fixed(2 * slots, pa.int64(), rows.pick(lengths) >= 0))
+
+
+def _fixed(values: Any, kind: Any, is_valid: Any = None) -> Any:
+    """The numbers as an Arrow array of a type of their size.
+
+    `pa.array` and `pa.scalar` would import pandas: a second or two of each fresh worker.
+    """
+    bits = None
+    if is_valid is not None and not is_valid.all():
+        bits = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(values)])
 
 
 def _keys(rows: _Rows) -> Any:
@@ -250,15 +260,18 @@ def _values(rows: _Rows) -> Any:
 
 
 def _topics(rows: _Rows) -> Any:
-    return pa.repeat(pa.scalar(rows.group.topic, pa.string()), len(rows))
+    name = rows.group.topic.encode()
+    bounds = np.array([0, len(name)], dtype=np.int32)
+    one = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bounds), pa.py_buffer(name)])
+    return one.take(_fixed(np.zeros(len(rows), dtype=np.int64), pa.int64()))
 
 
 def _partitions(rows: _Rows) -> Any:
-    return pa.array(np.full(len(rows), rows.group.partition, dtype=np.int32))
+    return _fixed(np.full(len(rows), rows.group.partition, dtype=np.int32), pa.int32())
 
 
 def _offsets(rows: _Rows) -> Any:
-    return pa.array(rows.pick(rows.offsets))
+    return _fixed(rows.pick(rows.offsets), pa.int64())
 
 
 def _timestamps(rows: _Rows) -> Any:
@@ -271,12 +284,12 @@ def _timestamps(rows: _Rows) -> Any:
         times = np.where(np.array(appended)[rows.batch], largest, times)
     if len(times) and max(int(times.max()), -int(times.min())) > _MS_MAX:
         raise OverflowError("a timestamp is beyond what Spark can hold (long overflow)")
-    return pa.array(rows.pick(times) * 1000).view(COLUMNS["timestamp"])
+    return _fixed(rows.pick(times) * 1000, COLUMNS["timestamp"])
 
 
 def _timestamp_types(rows: _Rows) -> Any:
     types = rows.of_batches([header.timestamp_type for header, _ in rows.group.batches])
-    return pa.array(rows.pick(types).astype(np.int32))
+    return _fixed(rows.pick(types).astype(np.int32), pa.int32())
 
 
 def _headers(rows: _Rows) -> Any:
@@ -286,7 +299,7 @@ def _headers(rows: _Rows) -> Any:
     tails, ends = fields.tail.tolist(), fields.end.tolist()
     try:
         found = [_record_headers(fields.data, tails[slot], ends[slot]) for slot in slots]
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         raise ProtocolError(f"a record's headers: {error}") from None
     return pa.array(found, type=COLUMNS[HEADERS])
 
@@ -301,7 +314,7 @@ def _record_headers(data: bytes, position: int, end: int) -> list[dict[str, Any]
         value, position = _part(data, position, end)
         if key is None:
             raise ProtocolError("a header without a key")
-        found.append({"key": key.decode(), "value": value})
+        found.append({"key": key.decode(errors="replace"), "value": value})  # as Utils.utf8
     if position != end:
         raise ProtocolError("a record's headers do not fill it")
     return found or None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
+import sys
 
 import pytest
 
@@ -100,6 +102,28 @@ def test_a_damaged_payload_is_an_error_or_other_records_and_never_a_crash(data) 
         return
     assert rows.num_rows == 9
     rows.validate(full=True)
+
+
+def test_a_headers_key_that_is_no_utf8_is_read_as_by_java() -> None:
+    good = raw(build_batch([Record(0, 0, None, None, (("key", b"v"),))]))
+    bad = RawBatch(good.header, bytes(good.payload).replace(b"key", b"k\xff\xff"))
+    (row,) = decode(Group("t", 0, [bad], ALL), ["headers"]).to_pylist()
+    assert row["headers"] == [{"key": "k\ufffd\ufffd", "value": b"v"}]
+
+
+def test_pandas_is_not_imported() -> None:
+    """pyarrow imports it when it converts Python's values: a second or two in each fresh worker."""
+    program = (
+        "import sys\n"
+        "from tidelog_pipeline.history.decoder import *\n"
+        "from tidelog_protocol.batch import read_header\n"
+        "from tidelog_protocol.records import Record, build_batch\n"
+        "data = build_batch([Record(0, 0, None, b'v')])\n"
+        "group = Group('t', 0, [raw_batch(data, 0, read_header(data))], Kept(0, 1))\n"
+        "assert decode(group, list(COLUMNS)[:7]).num_rows == 1\n"
+        "assert 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_time_beyond_sparks_is_refused() -> None:
