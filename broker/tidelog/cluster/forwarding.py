@@ -170,8 +170,8 @@ _CHECKS: dict[ApiKey, Callable[[Any], None]] = {
     ApiKey.CREATE_ACLS: _check_creations,
     ApiKey.DELETE_ACLS: _check_filters,
 }
-"""What is no request, whoever decides it: the client's connection is closed, not this broker's to
-the controller."""
+"""Raise ProtocolError before a request is forwarded, so that the client's connection alone is
+closed."""
 
 
 class Forwarding:

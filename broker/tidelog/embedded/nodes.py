@@ -482,8 +482,7 @@ async def _end(process: asyncio.subprocess.Process, how: str) -> None:
 
 
 async def _give_up(process: asyncio.subprocess.Process) -> None:
-    """Kill a process that nobody watches, and wait for the end of its pipe, too: asyncio complains
-    of one that is open when the loop closes."""
+    """Kill a process, and wait for the end of its pipe: asyncio complains of an open one."""
     await _end(process, "kill")
     assert process.stdout is not None
     await process.stdout.read()
