@@ -457,4 +457,11 @@ def system_runtime(
         executor=ThreadExecutor(),
         new_executor=DetachedExecutor,
         rng=SystemRng(),
+        watch_loop=_watch_loop,
     )
+
+
+def _watch_loop(limit_ms: float, report: Callable[[object], None]) -> Callable[[], None]:
+    from tidelog.watchdog import watch
+
+    return watch(limit_ms, report)

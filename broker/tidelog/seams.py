@@ -158,13 +158,19 @@ class Rng(Protocol):
         ...
 
 
+def unwatched(_limit_ms: float, _report: Callable[[object], None]) -> Callable[[], None]:
+    """Watch nothing: where time is simulated, no callback takes any."""
+    return lambda: None
+
+
 class Runtime(NamedTuple):
     """All seams of one broker. The loop is asyncio's running one.
 
     `work` is the time of periodic work, such as retention and compaction; `sessions` that of what
     clients keep alive: group members and transactions. `new_executor(name, threads_max)` returns an
     executor for calls that may hang, such as those to a remote store: it has its own threads, and
-    its `close` does not wait.
+    its `close` does not wait. `watch_loop(limit_ms, report)` reports what holds the loop for longer
+    and returns what ends it (`watchdog.py`).
     """
 
     clock: Clock
@@ -176,3 +182,4 @@ class Runtime(NamedTuple):
     executor: Executor
     new_executor: Callable[[str, int], Executor]
     rng: Rng
+    watch_loop: Callable[[float, Callable[[object], None]], Callable[[], None]] = unwatched

@@ -18,6 +18,7 @@ that everything before stopped cleanly.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,8 @@ if TYPE_CHECKING:
     from tidelog_storage.manager import LogManager
 
 __all__ = ["FLUSH_SECONDS_A_LOG", "FLUSH_SECONDS_MAX", "BrokerServer", "StartError"]
+
+_log = logging.getLogger("tidelog.server")
 
 CLOSE_SECONDS_MAX = 1.0  # time for clients to read their last responses
 FLUSH_SECONDS_A_LOG = 0.03  # it syncs about seven files and folders
@@ -262,6 +265,9 @@ class BrokerServer:
             )
             check_tier(self.config, self.metadata.image)
             self._check_disk()
+            if self.config.loop_watchdog_ms:
+                limit_ms = self.config.loop_watchdog_ms
+                self.at_end.append(self.runtime.watch_loop(limit_ms, _tell_slow))
             self._is_started = True
         except (
             LogDirectoryError,
@@ -693,3 +699,7 @@ class BrokerServer:
                 self._joining.cancel()
             if self._is_started and self.on_failure is not None:
                 self.on_failure()
+
+
+def _tell_slow(callback: object) -> None:
+    _log.warning("the event loop stood still for %s", callback)

@@ -138,6 +138,13 @@ class ProcessKeys:
         "`__consumer_offsets`. Totals count them anyway. tidelog's own.",
         internal=True,
     )
+    loop_watchdog_ms: int = integer(
+        0,
+        "Log each callback that holds the event loop for longer, with its stack; 0: off. "
+        "tidelog's own: Kafka has threads.",
+        low=0,
+        internal=True,
+    )
     telemetry_max_bytes: int = integer(
         1048576,
         "Largest metrics that a client may push, in bytes, compressed or not (KIP-714).",
