@@ -3,6 +3,7 @@
 - `sh`: by bash, with this checkout's `tidelog` on a free port. A command that ends with `&` is
   waited for as a reader waits for it: until it says that it is ready. `pip` and `make` lines are
   left out; `test_readme.py` checks that the targets are there.
+- `properties`: read as the settings of a broker.
 - `python`: as a script in its own process, and `main()` is run if it is a coroutine function.
   With tests in it, by pytest. A first line `# name.py` names its file, for the blocks below it in
   the same section.
@@ -24,6 +25,8 @@ from pathlib import Path
 import pytest
 
 from support.snippets import ALL, Snippet, of
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.properties import parse_properties
 
 SECONDS_MAX = 120  # for the machine
 
@@ -37,7 +40,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_all_languages_are_run() -> None:
-    assert {snippet.language for snippet in ALL} == {"sh", "python"}
+    assert {snippet.language for snippet in ALL} == {"sh", "properties", "python"}
+
+
+@pytest.mark.parametrize("snippet", of("properties"))
+def test_properties(snippet: Snippet) -> None:
+    given = {"node.id": "1", **parse_properties(snippet.text.encode())}
+    assert BrokerConfig.from_properties(given).given == given
 
 
 # -- Python ----------------------------------------------------------------------------------------

@@ -293,7 +293,7 @@ class LogManager:
 
     def files_of(self, log_dir: str) -> GuardedFiles:
         """Return the files of a log directory, or of that of the metadata log."""
-        return next(directory.files for directory in self.taken() if directory.path == log_dir)
+        return self._taken_at(log_dir).files
 
     def holder_of(self, path: str) -> str | None:
         """Return the directory that holds a file or folder; None if none does."""
@@ -376,8 +376,8 @@ class LogManager:
             return self._wanted(partition).path
 
     def directory_id(self, log_dir: str) -> bytes:
-        """Return the directory id of a directory."""
-        return self._directory_at(log_dir).directory_id
+        """Return the directory id of a log directory, or of that of the metadata log."""
+        return self._taken_at(log_dir).directory_id
 
     def _wanted(self, partition: TopicPartition) -> LogDirectory:
         preferred = self._preferred.get(partition)
@@ -457,6 +457,9 @@ class LogManager:
             if partition in directory.partitions:
                 return directory
         raise KeyError(partition)
+
+    def _taken_at(self, path: str) -> LogDirectory:
+        return next(directory for directory in self.taken() if directory.path == path)
 
     def _directory_at(self, path: str) -> LogDirectory:
         return next(directory for directory in self.directories if directory.path == path)

@@ -125,7 +125,8 @@ def test_a_locked_data_dir_is_one_line(serve: Serve, tmp_path: Path) -> None:
         (["--set", "log.retention.hour=1"], "log.retention.hour"),
         (["--set", "num.partitions=none"], "num.partitions"),
         (["--set", "num.partitions=0"], "num.partitions"),
-        (["--set", "listeners=SSL://127.0.0.1:0"], "listeners"),
+        (["--set", "listeners=HTTPS://127.0.0.1:0"], "listeners"),
+        (["--set", "listeners=SSL://127.0.0.1:0"], "ssl.keystore.location"),
         (["--set", "oops"], "--set"),
     ],
 )

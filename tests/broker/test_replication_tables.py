@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 VECTORS = Path(__file__).parent / "vectors"
 FOLLOWER = 2
+EPOCH = 5  # of a registered broker
 
 
 def cases(file: str, function: str, *, by_controller: bool = False) -> list[Any]:
@@ -43,7 +44,7 @@ def cases(file: str, function: str, *, by_controller: bool = False) -> list[Any]
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[DataPath]:
     path = DataPath(tmp_path)
-    path.apply(brokers={n: BrokerImage(n, "h", 1) for n in (NODE_ID, FOLLOWER, 3)})
+    path.apply(brokers={n: BrokerImage(n, "h", 1, epoch=EPOCH) for n in (NODE_ID, FOLLOWER, 3)})
     yield path
     path.logs.abandon()
 
@@ -55,7 +56,9 @@ def fetch(
     partition = (by_id or "foo", 0, offset, fields)
     options: dict[str, Any] = {"replica_id": replica}
     if by_id:
-        options = {"replica_state": FetchRequest.ReplicaState(replica_id=replica)}
+        options = {
+            "replica_state": FetchRequest.ReplicaState(replica_id=replica, replica_epoch=EPOCH)
+        }
     response = path.fetch(partition, version=17 if by_id else 12, **options)
     assert response is not None
     return data_of(response)
@@ -136,7 +139,11 @@ def test_divergence(path: DataPath, given: dict[str, Any], out: dict[str, Any]) 
         remote = partition.remotes[FOLLOWER]
         before = remote.log_end_offset
         answer = fetch(
-            path, given["offset"], replica=replica, last_fetched_epoch=given["last_fetched_epoch"]
+            path,
+            given["offset"],
+            replica=replica,
+            by_id=topic_id("foo"),
+            last_fetched_epoch=given["last_fetched_epoch"],
         )
         if "error" in out:
             assert ErrorCode(answer.error_code).name == out["error"]

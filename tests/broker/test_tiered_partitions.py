@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 VECTORS = Path(__file__).parent / "vectors"
 FOLLOWER = 2
+EPOCH = 5  # of a registered broker
 DEBUGGING = -2  # may ask a replica that does not lead
 TIERED = {"remote.storage.enable": "true"}
 EMPTY = format_snapshot([])
@@ -52,7 +53,7 @@ def cases(file: str, function: str) -> list[Any]:
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[DataPath]:
     path = DataPath(tmp_path, remote_log_storage_system_enable="true")
-    path.apply(brokers={n: BrokerImage(n, "h", 1) for n in (NODE_ID, FOLLOWER)})
+    path.apply(brokers={n: BrokerImage(n, "h", 1, epoch=EPOCH) for n in (NODE_ID, FOLLOWER)})
     yield path
     path.logs.abandon()
 
@@ -94,7 +95,9 @@ def read(path: DataPath, offset: int, *, by: int = -1, **fields: Any) -> Any:
         partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, **fields
     )
     isolation = HIGH_WATERMARK if by < 0 else LOG_END
-    params = FetchParams(replica_id=by, isolation=isolation, leader_only=by >= 0)
+    params = FetchParams(
+        replica_id=by, replica_epoch=EPOCH, isolation=isolation, leader_only=by >= 0
+    )
     (result,) = path.replicas.read(
         [FetchedPartition("foo", topic_id("foo"), asked)], params, max_bytes=1 << 20
     )

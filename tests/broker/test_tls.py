@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,7 +52,10 @@ async def principal(cluster: tidelog.Cluster, tls: ssl.SSLContext) -> str:
         return str(server.connections[-1].principal)
 
 
-def test_pem_pkcs12_and_files_are_key_stores(tmp_path: Path) -> None:
+def test_pem_pkcs12_and_files_are_key_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     pair = authority().sign("broker")
     (tmp_path / "own.pem").write_text(pair.key_pem_with("k") + pair.chain_pem)
     (tmp_path / "own.p12").write_bytes(pair.pkcs12())
@@ -75,7 +79,7 @@ def test_pem_pkcs12_and_files_are_key_stores(tmp_path: Path) -> None:
     assert context({**pem, "ssl.client.auth": "required"}, "SASL_SSL").verify_mode == ssl.CERT_NONE
     own = {**pem, "listener.name.sasl_ssl.ssl.client.auth": "requested"}
     assert context(own, "SASL_SSL").verify_mode == ssl.CERT_OPTIONAL
-    assert list(tmp_path.parent.glob("**/tidelog-*")) == []
+    assert list(tmp_path.glob("**/tidelog-*")) == []
 
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ PARTS = (
     "network",
     "replication",
     "requests",
+    "security",
     "server",
     "shares",
     "tiered",
