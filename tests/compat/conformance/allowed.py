@@ -26,11 +26,6 @@ def not_served(_reference: Any, tidelog: Any) -> bool:
     return tidelog == "<missing>"
 
 
-def feature_not_built(reference: Any, tidelog: Any) -> bool:
-    """A feature that tidelog does not list, other than those it has."""
-    return not_served(reference, tidelog) and reference["name"] not in FEATURES
-
-
 def new_here(reference: Any, _tidelog: Any) -> bool:
     """Only tidelog has it."""
     return bool(reference == "<missing>")
@@ -54,13 +49,6 @@ def last_in_sync(reference: Any, tidelog: Any) -> bool:
     return (reference, tidelog) in (([], [3]), ([3], []))
 
 
-FEATURES = (
-    "group.version",
-    "metadata.version",
-    "share.version",
-    "streams.version",
-    "transaction.version",
-)
 NEW_CONFIGS = (
     "errors.deadletterqueue.group.enable",
     "max.decompressed.message.bytes",
@@ -73,7 +61,6 @@ LEFT_BEHIND = (
     "what an earlier reassignment added and the last one does not want is dropped at once; the"
     " reference waits until it is in sync, to remove it then"
 )
-NOT_BUILT = "`kraft.version` is listed where the metadata log names the voters"
 CUT = "whole batches only; the reference cuts the last batch at the limit and clients drop it"
 ENDS_WITH_ITS_EPOCH = (
     "a remote read ends where the leader epoch does that it began in: what lies behind in the same"
@@ -91,7 +78,7 @@ ALLOWED = (
     Allowed("ApiVersions-served-*", "*.ranges.18.1", NEWER),
     Allowed("ApiVersions-served-*", "*.ranges.42.1", NEWER),
     Allowed("ApiVersions-api-versions-fallback-*", "*.api_keys.0.max_version", NEWER),
-    Allowed("ApiVersions-served-*", "*ed_features.*", NOT_BUILT, feature_not_built),
+    Allowed("ApiVersions-served-*", "*.finalized_features.eligible.leader.replicas.version", ELR),
     *[Allowed("*", f"*.{config}", NEWER, new_here) for config in NEW_CONFIGS],
     Allowed("CreateTopics-*", "*.min.insync.replicas.config_source", ELR),
     Allowed("DeleteTopics-created-again-*", "*.min.insync.replicas.config_source", ELR),
