@@ -91,7 +91,7 @@ class Split:
 def pieces_of(log: LogView, start: int, end: int) -> list[Piece]:
     """The pieces of [start, end), in order, without a hole: from the tier what is there.
 
-    Of several segments with an offset the one that reaches furthest is taken, as by remote reads.
+    If several segments have an offset, it takes the one that reaches furthest, as remote reads do.
     """
     found: list[Piece] = []
     position, whole = start, max(end, log.end)  # later segments name transactions of these

@@ -12,11 +12,11 @@ from tidelog.cluster.controller.decisions import Decision, RefusedError
 from tidelog.security.acls import (
     CLUSTER_NAME,
     Acl,
-    AclFilter,
     Operation,
     PatternType,
     Permission,
     ResourceType,
+    filter_of,
 )
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.acls import CreateAclsResponse, DeleteAclsResponse
@@ -102,15 +102,7 @@ def delete_acls(
     gone: set[bytes] = set()
     results = []
     for each in request.filters:
-        wanted = AclFilter(
-            each.resource_type_filter,
-            each.resource_name_filter,
-            each.pattern_type_filter,
-            each.principal_filter,
-            each.host_filter,
-            each.operation,
-            each.permission_type,
-        )
+        wanted = filter_of(each)
         found = {acl_id: acl for acl_id, acl in image.acls.items() if wanted.matches(acl)}
         gone.update(found)
         results.append(
