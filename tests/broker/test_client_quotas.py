@@ -20,6 +20,7 @@ from tidelog.metrics.meters import Meters, Name
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.quotas.client_quotas import ClientQuotas
+from tidelog.security.principal import Principal
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
@@ -150,6 +151,19 @@ def test_a_throttled_fetch_leaves_its_session_as_it_was(path: DataPath) -> None:
     again = throttled.ask(fetch_request(session_epoch=2, **names), 12)
     data = data_of(again)
     assert (data.high_watermark, len(bytes_of(data)) > 60_000) == (2, True)
+
+
+def test_quotas_of_users_hold_for_those_who_authenticated(path: DataPath) -> None:
+    throttled = Throttled(path)
+    throttled.set({"user": "alice"}, producer_byte_rate=100, consumer_byte_rate=1_000)
+    for user in ("bob", "alice"):
+        throttled.peer.principal = Principal("User", user)
+        produced = throttled.ask(produce_request(batch(1, bytes(60_000))), 12)
+        is_limited = user == "alice"
+        assert (produced.throttle_time_ms > 0) is is_limited
+        assert bool(throttled.throttles) is is_limited
+        fetched = [throttled.ask(fetch_request(("foo", 0, 0)), 12) for _ in range(2)]
+        assert (fetched[1].throttle_time_ms > 0) is is_limited
 
 
 def test_followers_are_exempt(path: DataPath) -> None:

@@ -51,9 +51,7 @@ def test_clients_without_a_quota() -> None:
 
 
 def limited(**quotas: float) -> ClientLimits[Usage]:
-    return ClientLimits(
-        KEY, "u", by_client(**quotas), lambda limit: Usage(limit, RateWindows(2, 1))
-    )
+    return ClientLimits(KEY, by_client(**quotas), lambda limit: Usage(limit, RateWindows(2, 1)))
 
 
 def by_client(**quotas: float) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
@@ -65,31 +63,40 @@ def by_client(**quotas: float) -> dict[tuple[tuple[str, str | None], ...], dict[
 
 def test_clients_under_a_default_are_counted_each_on_their_own() -> None:
     limits = limited(default=5.0)
-    one, other = limits.usage("one"), limits.usage("other")
+    one, other = limits.usage("u", "one"), limits.usage("u", "other")
     assert one is not None
     assert one is not other
-    assert one is limits.usage("one")
-    assert limits.usage(None) is None
+    assert one is limits.usage("u", "one")
+    assert limits.usage("u", None) is None
 
 
 def test_a_changed_quota_holds_at_once_and_what_was_used_stays() -> None:
     limits = limited(default=5.0)
-    usage = limits.usage("c")
+    usage = limits.usage("u", "c")
     assert usage is not None
     usage.charge(10, 0)
     limits.change(by_client(c=2.0))
-    assert limits.usage("c") is usage
+    assert limits.usage("u", "c") is usage
     assert usage.limit == 2.0
     assert usage.rate.rate(0) == 10
     limits.change(by_client(d=2.0))
-    assert limits.usage("c") is None
+    assert limits.usage("u", "c") is None
+
+
+def test_users_with_one_client_id_are_counted_each_on_their_own() -> None:
+    quotas = {quota_entity({"user": "a"}): {KEY: 1.0}, quota_entity({"user": None}): {KEY: 2.0}}
+    limits = ClientLimits(KEY, quotas, lambda limit: Usage(limit, RateWindows(2, 1)))
+    found = [limits.usage(user, "c") for user in ("a", "b", "c")]
+    assert [usage and usage.limit for usage in found] == [1.0, 2.0, 2.0]
+    assert found[1] is not found[2]
+    assert limits.usage("b", "other") is found[1], "a user shares its quota among its clients"
 
 
 def test_the_number_of_clients_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_module, "CLIENTS_MAX", 3)
     limits = limited(default=5.0)
     for number in range(10):
-        limits.usage(f"c{number}")
+        limits.usage("u", f"c{number}")
     assert [client_id for _, client_id in limits.usages] == ["c7", "c8", "c9"]
 
 

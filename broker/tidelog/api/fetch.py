@@ -157,7 +157,7 @@ class FetchApi:
         self, fetch: FetchWork, context: RequestContext, request: FetchRequest
     ) -> None:
         if self._quota is not None:
-            _limit(fetch, self._quota, context.client_id)
+            _limit(fetch, self._quota, context)
         if self._rack_aware:
             fetch.rack = request.rack_id
 
@@ -418,11 +418,11 @@ class FetchApi:
                 refused.aborted = ()  # an empty list, not null, if Kafka does not read the log
 
 
-def _limit(fetch: FetchWork, quota: FetchQuota, client_id: str | None) -> None:
+def _limit(fetch: FetchWork, quota: FetchQuota, context: RequestContext) -> None:
     """Let a consumer fetch no more at once than its quota allows."""
-    fetch.max_bytes = quota.bytes_max(client_id, fetch.max_bytes)
+    fetch.max_bytes = quota.bytes_max(context, fetch.max_bytes)
     fetch.min_bytes = min(fetch.min_bytes, fetch.max_bytes)
-    fetch.throttle_ms = partial(quota.throttle_ms, client_id)
+    fetch.throttle_ms = partial(quota.throttle_ms, context)
 
 
 def _plain_topics(

@@ -61,7 +61,8 @@ class TopicsApi:
         """Return what charges the client for its partitions; brokers are free."""
         if context.client_id is None or is_of_broker(context):
             return None
-        return self._controller.charges(context.client_id, context.api_version >= strict_from)
+        is_strict = context.api_version >= strict_from
+        return self._controller.charges(context.principal.name, context.client_id, is_strict)
 
     async def create_topics(
         self, context: RequestContext, request: CreateTopicsRequest

@@ -3,8 +3,8 @@
 A response goes out at once, with the throttle time in it; then the connection is not read until
 that time is over. Bytes of Produce requests and of the records in Fetch responses count, and the
 time of the loop that the handlers of requests take; what a handler awaits does not count.
-Followers and other requests of brokers are exempt. All clients are the user ANONYMOUS, as in Kafka
-without authentication.
+Followers and other requests of brokers are exempt. A user is the name of a principal, whatever its
+type: ANONYMOUS without authentication, and in requests that a broker forwards to the controller.
 
 While there are no quotas, nothing calls this: neither the dispatcher nor the Fetch handler, the
 controller or new connections.
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ClientQuotas", "FetchQuota"]
 
-USER = "ANONYMOUS"
 PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
 # Kafka's names of the quotas' types, and of what they measure.
@@ -62,15 +61,15 @@ class FetchQuota:
         self._now_ms = now_ms
         self._burst_s = burst_s
 
-    def bytes_max(self, client_id: str | None, asked: int) -> int:
+    def bytes_max(self, context: RequestContext, asked: int) -> int:
         """Return how many bytes a client may fetch at once, at most the number it asked for."""
-        usage = self._limits.usage(client_id)
+        usage = self._limits.usage(context.principal.name, context.client_id)
         return asked if usage is None else int(min(usage.limit * self._burst_s, asked))
 
-    def throttle_ms(self, client_id: str | None, size: int) -> int:
+    def throttle_ms(self, context: RequestContext, size: int) -> int:
         """Count bytes of a response. If it returns a time, the client is throttled, and the bytes
         must not be sent: they do not count."""
-        usage = self._limits.usage(client_id)
+        usage = self._limits.usage(context.principal.name, context.client_id)
         if usage is None:
             return 0
         now_ms = self._now_ms()
@@ -157,7 +156,7 @@ class ClientQuotas:
             from tidelog.quotas.limits import ClientLimits, Usage
 
             self._rates[key] = ClientLimits(
-                key, USER, quotas, lambda limit: Usage(limit, self._new_rate())
+                key, quotas, lambda limit: Usage(limit, self._new_rate())
             )
             self._show(key)
 
@@ -174,7 +173,7 @@ class ClientQuotas:
             config = self._config
             size = config.controller_quota_window_num, config.controller_quota_window_size_seconds
             self._mutations = ClientLimits(
-                MUTATION, USER, quotas, lambda limit: Mutations(limit, TokenBucket(*size))
+                MUTATION, quotas, lambda limit: Mutations(limit, TokenBucket(*size))
             )
 
     def _new_rate(self) -> RateWindows:
@@ -239,7 +238,9 @@ class ClientQuotas:
 
     def _usage(self, key: str, context: RequestContext) -> Usage | None:
         limits = self._rates.get(key)
-        return None if limits is None else limits.usage(context.client_id)
+        if limits is None:
+            return None
+        return limits.usage(context.principal.name, context.client_id)
 
     # ---- mutations and connections ------------------------------------------------------------
 
@@ -248,10 +249,12 @@ class ClientQuotas:
         """Whether there are quotas of created and deleted partitions."""
         return self._mutations is not None
 
-    def mutations(self, client_id: str | None, is_strict: bool) -> MutationCharge | None:
+    def mutations(self, user: str, client_id: str | None, is_strict: bool) -> MutationCharge | None:
         """Return what charges a request for the partitions that it creates or deletes; None if it
         is free. `is_strict`: it may be refused."""
-        usage = None if self._mutations is None else self._mutations.usage(client_id)
+        if self._mutations is None:
+            return None
+        usage = self._mutations.usage(user, client_id)
         if usage is None:
             return None
         from tidelog.quotas.mutations import MutationCharge

@@ -92,15 +92,12 @@ U = TypeVar("U", bound=HasLimit)
 class ClientLimits(Generic[U]):
     """The quotas of one key, and the use of each."""
 
-    def __init__(
-        self, key: str, user: str, quotas: Quotas, new_usage: Callable[[float], U]
-    ) -> None:
-        """All clients are this user. `new_usage` takes the limit."""
+    def __init__(self, key: str, quotas: Quotas, new_usage: Callable[[float], U]) -> None:
+        """`new_usage` takes the limit."""
         self._key = key
-        self._user = user
         self._quotas = quotas
         self._new_usage = new_usage
-        self._of_clients: dict[str, U | None] = {}
+        self._of_clients: dict[tuple[str, str], U | None] = {}  # by user and client id
         self.usages: dict[tuple[str, str], U] = {}
         """By the tags of `Applied`."""
 
@@ -109,15 +106,15 @@ class ClientLimits(Generic[U]):
         self._quotas = quotas
         self._of_clients.clear()
 
-    def usage(self, client_id: str | None) -> U | None:
+    def usage(self, user: str, client_id: str | None) -> U | None:
         """Return the use of the quota that holds for a client; None without one."""
-        name = client_id or ""
-        if name in self._of_clients:
-            return self._of_clients[name]
+        client = user, client_id or ""
+        if client in self._of_clients:
+            return self._of_clients[client]
         if len(self._of_clients) >= CLIENTS_MAX:
             self._of_clients.clear()
-        applied = applied_quota(self._quotas, self._key, self._user, name)
-        usage = self._of_clients[name] = None if applied is None else self._of(applied)
+        applied = applied_quota(self._quotas, self._key, *client)
+        usage = self._of_clients[client] = None if applied is None else self._of(applied)
         return usage
 
     def _of(self, applied: Applied) -> U:

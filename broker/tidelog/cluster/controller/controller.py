@@ -99,9 +99,9 @@ class Controller:
         self._rng = rng
         self._clock = clock
         self._work_time = work_time
-        self.charges: Callable[[str | None, bool], Charge | None] = lambda _client, _strict: None
-        """Returns what charges a client for the partitions of a request, by the client's id and
-        whether it may be refused; None if it is free."""
+        self.charges: Callable[[str, str | None, bool], Charge | None] = lambda *_: None
+        """Returns what charges a client for the partitions of a request, by its user, its client
+        id and whether it may be refused; None if it is free."""
         self.name_voters: Callable[[bool], Awaitable[str | None]] = _no_listener
         """Lets the log name the voters (KIP-853), unless it only validates; returns why it cannot
         be."""
