@@ -24,7 +24,14 @@ from tidelog.api.brokers import BrokersApi
 from tidelog.api.configs import ConfigsApi
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import acl_handlers, joined, keys_of, late_handlers, quota_handlers
+from tidelog.assembly import (
+    acl_handlers,
+    joined,
+    keys_of,
+    late_handlers,
+    quota_handlers,
+    sasl_handlers,
+)
 from tidelog.cluster.controller.controller import TICK_SECONDS
 from tidelog.cluster.forwarding import ControllerDoor, Forwarding
 from tidelog.cluster.lifecycle import BrokerLifecycle
@@ -34,7 +41,7 @@ from tidelog.cluster.quorum.driver import Quorum
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.publisher import MetadataPublisher
-from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.apis import API, ApiKey
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -185,6 +192,12 @@ class Membership:
         describing = DescribeQuorumApi(lambda: view_of(quorum), self._endpoints)
         return joined((describing, ElectionsApi(controller), self._raft_voters(quorum)))
 
+    def _of_controllers(self, metadata: MetadataLog) -> dict[ApiKey, Handler]:
+        """Return the handlers of what clients of controllers ask each controller for."""
+        from tidelog.api.describe_controllers import DescribeControllersApi
+
+        return {**DescribeControllersApi(metadata, self._endpoints).handlers(), **sasl_handlers()}
+
     def _of_voters(self, quorum: Quorum) -> dict[ApiKey, Handler]:
         """Return the handlers of what other nodes ask of a voter."""
         from tidelog.api.quorum import QuorumApi
@@ -313,6 +326,8 @@ class Membership:
         handlers = {**of_admins, **of_brokers, **of_quotas, **of_acls}
         if not config.is_alone():
             handlers |= self._of_voters(quorum)
+            handlers |= self._of_controllers(metadata)
+        handlers = {key: each for key, each in handlers.items() if API[key].on_controllers}
         versions = VersionsApi(
             served=handlers,
             cluster_id=cluster_id,

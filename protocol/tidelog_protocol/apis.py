@@ -109,6 +109,51 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
+_ON_BOTH = frozenset(
+    {
+        ApiKey.FETCH,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.API_VERSIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+    }
+)
+_ON_CONTROLLERS_ALONE = frozenset(
+    {
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ENVELOPE,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.UPDATE_RAFT_VOTER,
+    }
+)
+# The listeners of 4.3's ApiMessageType; all other APIs are for the clients' listeners alone.
+
 NEVER = 32768
 """`flexible_from` of an API without flexible versions."""
 
@@ -118,7 +163,8 @@ class Api:
 
     `advertised_min_version` is what the ApiVersions answer says: lower than `min_version` for
     Produce, because librdkafka infers features from Produce 0 to 2 (KAFKA-18659). `module` has its
-    tables.
+    tables. `on_brokers` and `on_controllers` say which listeners serve it, those of clients, those
+    of controllers or both.
     """
 
     __slots__ = (
@@ -131,6 +177,8 @@ class Api:
         "min_version",
         "module",
         "name",
+        "on_brokers",
+        "on_controllers",
     )
 
     def __init__(
@@ -148,6 +196,8 @@ class Api:
         lowest = advertised_min_version
         self.advertised_min_version = self.min_version if lowest is None else lowest
         self.module = module
+        self.on_controllers = key in _ON_BOTH or key in _ON_CONTROLLERS_ALONE
+        self.on_brokers = key not in _ON_CONTROLLERS_ALONE
         self._request_codecs: dict[int, Codec[Any]] = {}
         self._response_codecs: dict[int, Codec[Any]] = {}
 

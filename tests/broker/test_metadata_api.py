@@ -10,7 +10,8 @@ import pytest
 
 from support.handler_calls import make_context
 from support.metadata import CLUSTER_ID, NODE_ID, Metadata, cluster, topic
-from tidelog.api.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, MetadataApi
+from tidelog.api.describe_controllers import CLUSTER_OPERATIONS
+from tidelog.api.metadata import TOPIC_OPERATIONS, MetadataApi
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.directory_assignment import LOST_DIRECTORY
 from tidelog_protocol.apis import API, ApiKey

@@ -32,11 +32,11 @@ class Controller:
         self.config = folder / f"{node_id}.properties"
         self.bootstrap = f"127.0.0.1:{ports[node_id - 1]}"
         self.process: subprocess.Popen[bytes] | None = None
-        controller = ports[1 + node_id]
+        self.controller = f"127.0.0.1:{ports[1 + node_id]}"
         lines = {
             "node.id": node_id,
             "process.roles": "broker,controller",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self.controller}",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{ports[2]}",
             "log.dirs": folder / str(node_id),
@@ -99,6 +99,8 @@ def test_controllers_are_formatted_added_and_removed(java: Jvm, tmp_path: Path) 
         again = quorum(first, "--command-config", str(second.config), "add-controller")
         assert again.exit == 1
         assert "is already part of the set of voters" in again.out + again.err
+        for node in (first, second):  # of which one is the active controller
+            _controllers_are_asked(java, node.controller, [first.controller, second.controller])
         key = ["--controller-id", "1", "--controller-directory-id", first.directory_id]
         removed = quorum(second, "remove-controller", *key)
         assert removed.exit == 0, removed
@@ -114,3 +116,21 @@ def test_controllers_are_formatted_added_and_removed(java: Jvm, tmp_path: Path) 
     log = tmp_path / "2" / "__cluster_metadata-0" / "00000000000000000000.log"
     dumped = java.tool("DumpLogSegments", "--cluster-metadata-decoder", "--files", str(log))
     assert dumped.out.count("KRaftVoters {") == 3, dumped
+
+
+def _controllers_are_asked(java: Jvm, asked: str, controllers: list[str]) -> None:
+    """Tools go through one controller to the active one (KIP-919)."""
+    to = ["--bootstrap-controller", asked]
+    status = java.tool("MetadataQuorumCommand", *to, "describe", "--status")
+    assert [f"CONTROLLER://{each}" in status.out for each in controllers] == [True, True], status
+    endpoints = java.tool("ClusterTool", "list-endpoints", *to)
+    rows = [line.split() for line in endpoints.out.splitlines()[1:]]
+    assert [(f"{host}:{port}", kind) for _, host, port, _, kind in rows] == [
+        (each, "controller") for each in controllers
+    ]
+    entity = ["--entity-type", "brokers", "--entity-default"]
+    value = "compression.type=" + ("zstd" if asked == controllers[0] else "lz4")
+    altered = java.tool("kafka.admin.ConfigCommand", *to, *entity, "--alter", "--add-config", value)
+    assert altered.exit == 0, altered
+    shown = java.tool("kafka.admin.ConfigCommand", *to, *entity, "--describe")
+    assert value in shown.out, shown

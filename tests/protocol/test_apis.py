@@ -113,6 +113,29 @@ def test_ranges_are_kafkas() -> None:
     assert set(API) == {int(key) for key in ApiKey}
 
 
+# The APIs of controllers' listeners in ApiMessageType of Kafka 4.3.1, those that are here: served
+# there alone, and on the listeners of clients too.
+ON_CONTROLLERS_ALONE = """
+Vote BeginQuorumEpoch EndQuorumEpoch AlterPartition Envelope FetchSnapshot BrokerRegistration
+BrokerHeartbeat AllocateProducerIds AssignReplicasToDirs UpdateRaftVoter
+"""
+ON_BOTH = """
+Fetch SaslHandshake ApiVersions CreateTopics DeleteTopics DescribeAcls CreateAcls DeleteAcls
+DescribeConfigs AlterConfigs SaslAuthenticate CreatePartitions ElectLeaders IncrementalAlterConfigs
+AlterPartitionReassignments ListPartitionReassignments AlterClientQuotas
+DescribeUserScramCredentials DescribeQuorum UpdateFeatures DescribeCluster UnregisterBroker
+AddRaftVoter RemoveRaftVoter
+"""
+
+
+def test_listeners_are_kafkas() -> None:
+    on_controllers = [api for api in API.values() if api.on_controllers]
+    alone = [api.name for api in on_controllers if not api.on_brokers]
+    assert sorted(alone) == sorted(ON_CONTROLLERS_ALONE.split())
+    assert sorted(api.name for api in on_controllers if api.on_brokers) == sorted(ON_BOTH.split())
+    assert all(api.on_brokers for api in API.values() if not api.on_controllers)
+
+
 @pytest.mark.parametrize("api", API.values(), ids=lambda api: api.name)
 def test_an_apis_tables_have_its_versions(api: Api) -> None:
     for table in (api.request, api.response):

@@ -22,6 +22,7 @@ txn_admin.py        DescribeTransactions, ListTransactions, DescribeProducers
 The cluster:
 versions.py         ApiVersions; sasl.py  SaslHandshake, SaslAuthenticate outside of a login
 metadata.py         Metadata, DescribeCluster, DescribeTopicPartitions
+describe_controllers.py  DescribeCluster on the controllers' listeners
 topics.py           CreateTopics, DeleteTopics, CreatePartitions
 configs.py          DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
 acls.py             DescribeAcls, CreateAcls, DeleteAcls

@@ -10,8 +10,6 @@ their own settings). Known topics come first, then unknown ones. There is no aut
 Addresses of brokers are those of the listener on which the client connected; a broker without it is
 left out.
 
-Left out: controllers as endpoints (DescribeCluster v1+).
-
 Version notes, Metadata. 0: no topics means all; 1: null means all, an empty list none. 4: clients
 may forbid creation. 8 (KIP-430): authorized operations; 11 (KIP-700): no longer the cluster's. 10
 (KIP-516): topic ids, from 12 also in requests, where the name is then ignored; 10 and 11 refuse
@@ -24,6 +22,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.api.describe_controllers import (
+    ENDPOINT_BROKERS,
+    asked_operations,
+    refused_endpoint,
+)
 from tidelog.cluster.controller.names import invalid_topic_reason
 from tidelog.cluster.metadata.image import is_internal_topic
 from tidelog_protocol.apis import ApiKey
@@ -56,14 +59,10 @@ _Partition = _Topic.MetadataResponsePartition
 _DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _DescribedPartition = _DescribedTopic.DescribeTopicPartitionsResponsePartition
 
-# Bits of AclOperation (KIP-430): all that exist for the resource, because there is no authorizer.
+# Bits of AclOperation (KIP-430): all that exist for a topic, because there is no authorizer.
 TOPIC_OPERATIONS = (
     0b1101_1111_1000  # read write create delete alter describe (describe|alter)_configs
 )
-CLUSTER_OPERATIONS = 0b1_1111_1010_0000
-_NOT_ASKED = -(1 << 31)
-
-_ENDPOINT_BROKERS, _ENDPOINT_CONTROLLERS = 1, 2
 _TOPIC_IDS_SINCE = 12
 
 
@@ -118,9 +117,7 @@ class MetadataApi:
             cluster_id=image.cluster_id,
             controller_id=image.controller_id,
             topics=topics,
-            cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
-            ),
+            cluster_authorized_operations=asked_operations(request),
         )
 
     def _asked_topics(
@@ -164,17 +161,9 @@ class MetadataApi:
         self, context: RequestContext, request: DescribeClusterRequest
     ) -> DescribeClusterResponse:
         """Answer a DescribeCluster request."""
-        if request.endpoint_type == _ENDPOINT_CONTROLLERS:
-            return DescribeClusterResponse(
-                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-                error_message="The request was sent to an endpoint of type BROKER, "
-                "but we wanted an endpoint of type CONTROLLER",
-            )
-        if request.endpoint_type != _ENDPOINT_BROKERS:
-            return DescribeClusterResponse(
-                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-                error_message=f"Unsupported endpoint type {request.endpoint_type}",
-            )
+        refused = refused_endpoint(request, context.api_version, ENDPOINT_BROKERS)
+        if refused is not None:
+            return refused
         image = self._metadata.image
         return DescribeClusterResponse(
             cluster_id=image.cluster_id,
@@ -185,9 +174,7 @@ class MetadataApi:
                 if (request.include_fenced_brokers or not broker.fenced)
                 and (address := broker.address(context.listener)) is not None
             ],
-            cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
-            ),
+            cluster_authorized_operations=asked_operations(request),
         )
 
     # ---- DescribeTopicPartitions ----------------------------------------------------------------

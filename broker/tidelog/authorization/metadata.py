@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.authorization.cluster import needs
 from tidelog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
@@ -12,7 +13,7 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from tidelog.authorization.guard import Call, Guard, Verdict
 
-__all__ = ["describe_cluster", "describe_topic_partitions", "metadata"]
+__all__ = ["describe_cluster", "describe_controllers", "describe_topic_partitions", "metadata"]
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _IDS_SINCE = 12
@@ -137,6 +138,12 @@ def describe_cluster(call: Call) -> Verdict:
         return response
 
     return merge
+
+
+def describe_controllers(call: Call) -> Verdict:
+    """DescribeCluster on a controller, which needs ALTER on the cluster: the caller's operations
+    (Kafka: ControllerApis.handleDescribeCluster)."""
+    return needs(Operation.ALTER)(call) or describe_cluster(call)
 
 
 def _operations(call: Call, name: str) -> int:

@@ -73,7 +73,11 @@ def broker_guards(*, creates_topics: bool) -> dict[ApiKey, Guard | None]:
 
 def controller_guards() -> dict[ApiKey, Guard | None]:
     """Return the guards of the controller's listener."""
-    return {**_both(), ApiKey.FETCH: cluster.brokers}
+    return {
+        **_both(),
+        ApiKey.FETCH: cluster.brokers,
+        ApiKey.DESCRIBE_CLUSTER: metadata.describe_controllers,
+    }
 
 
 def _both() -> dict[ApiKey, Guard | None]:
