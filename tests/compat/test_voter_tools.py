@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compat.brokers import READY
+from compat.brokers import READY, Tidelog
 from compat.eventually import eventually
 from tidelog.__main__ import main
 from tidelog_bench.peers.address import free_ports
@@ -134,3 +134,36 @@ def _controllers_are_asked(java: Jvm, asked: str, controllers: list[str]) -> Non
     assert altered.exit == 0, altered
     shown = java.tool("kafka.admin.ConfigCommand", *to, *entity, "--describe")
     assert value in shown.out, shown
+
+
+@pytest.mark.nightly
+def test_static_voters_go_into_the_log(java: Jvm, tmp_path: Path) -> None:
+    """`kafka-features` upgrades `kraft.version`; after it, voters can be added and removed."""
+    broker = Tidelog(tmp_path, has_controller_listener=True)
+    broker.start()
+    to = ["--bootstrap-server", broker.bootstrap]
+
+    def level() -> str:
+        described = java.tool("FeatureCommand", *to, "describe")
+        (found,) = re.findall(r"kraft.version.*FinalizedVersionLevel: (\d)", described.out)
+        return str(found)
+
+    def status() -> str:
+        return java.tool("MetadataQuorumCommand", *to, "describe", "--status").out
+
+    try:
+        assert level() == "0"
+        wanted = ["upgrade", "--feature", "kraft.version=1"]
+        tried = java.tool("FeatureCommand", *to, *wanted, "--dry-run")
+        assert (tried.exit, level()) == (0, "0"), tried
+        done = java.tool("FeatureCommand", *to, *wanted)
+        assert (done.exit, level()) == (0, "1"), done
+        assert "kraft.version was upgraded to 1." in done.out
+        assert re.search(r'CurrentVoters:\s+\[\{"id": 1, "directoryId": "', status())
+        lowered = java.tool("FeatureCommand", *to, "downgrade", "--feature", "kraft.version=0")
+        assert (lowered.exit, level()) == (1, "1"), lowered
+        broker.stop()
+        broker.start()
+        assert level() == "1"
+    finally:
+        broker.stop()
