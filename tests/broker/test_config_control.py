@@ -473,3 +473,23 @@ def test_resources_of_requests() -> None:
 )
 def test_node_ids(name: str, node_id: int | None) -> None:
     assert parse_node_id(name) == node_id
+
+
+def test_many_resources_of_one_name_are_compared_once_each() -> None:
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    # Names of their own, so that equality is not identity.
+    many = [resource(TOPIC, Name("e"), ("flush.ms", SET, "7")) for _ in range(1000)]
+    decision = alter_configs(IMAGE, broker_config(), many)
+    assert {each.code for each in decision.results} == {ErrorCode.INVALID_REQUEST}
+    assert refused_by_the_asked(broker_config(), many) == {}
+    assert compared < 10_000

@@ -9,6 +9,7 @@ Not supported: loggers and policies.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.controller.decisions import Decision, RefusedError
@@ -115,12 +116,12 @@ def alter_configs(
     image: ClusterImage, config: BrokerConfig, resources: Sequence[Resource]
 ) -> Decision[ResourceResult]:
     """Decide a request's changes; for `validate_only` the caller drops the records."""
-    named = [(resource.type, resource.name) for resource in resources]
+    named = Counter((resource.type, resource.name) for resource in resources)
     records: list[ConfigRecord] = []
     results = []
-    for resource, identity in zip(resources, named, strict=True):
+    for resource in resources:
         try:
-            if named.count(identity) > 1:
+            if named[resource.type, resource.name] > 1:
                 raise _invalid("Each resource must appear at most once.")
             altered = _alter(image, config, resource)
             _check_min_isr(image, altered)
@@ -169,11 +170,11 @@ def refused_by_the_asked(
 ) -> dict[int, RefusedError]:
     """Return what a broker refuses before it forwards the rest, by index: settings of another
     broker, and loggers."""
-    named = [(resource.type, resource.name) for resource in resources]
+    named = Counter((resource.type, resource.name) for resource in resources)
     refused = {}
     for index, resource in enumerate(resources):
         try:
-            if named.count(named[index]) == 1:  # the controller refuses duplicates
+            if named[resource.type, resource.name] == 1:  # the controller refuses duplicates
                 _check_keys(resource)
                 _check_owner(config, resource)
         except RefusedError as refusal:
