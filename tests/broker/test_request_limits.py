@@ -71,11 +71,11 @@ def test_a_million_empty_names_cost_next_to_nothing(
 
 def test_each_api_takes_as_many_elements_as_its_limit() -> None:
     seen: list[int] = []
-    names = {ApiKey.DESCRIBE_GROUPS: lambda context, request: seen.append(len(request.groups))}
+    names = {ApiKey.DELETE_GROUPS: lambda context, request: seen.append(len(request.groups_names))}
     topics = {ApiKey.DELETE_RECORDS: lambda context, request: seen.append(len(request.topics))}
 
     def groups(count: int) -> memoryview:
-        return memoryview(request_bytes(DescribeGroupsRequest(groups=["g"] * count), 5, 1))[4:]
+        return memoryview(request_bytes(DeleteGroupsRequest(groups_names=["g"] * count), 2, 1))[4:]
 
     def asked(count: int) -> memoryview:
         topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t")
@@ -94,4 +94,5 @@ def test_lists_of_names_have_the_lower_limit() -> None:
     assert elements_max(ApiKey.FIND_COORDINATOR) == NAMES_MAX
     assert elements_max(ApiKey.METADATA) == NAMES_MAX
     assert elements_max(ApiKey.PRODUCE) == ELEMENTS_MAX
-    assert elements_max(ApiKey.WRITE_TXN_MARKERS) == BROKERS_MAX
+    assert elements_max(ApiKey.FETCH) == ELEMENTS_MAX
+    assert elements_max(ApiKey.ALTER_PARTITION) == BROKERS_MAX

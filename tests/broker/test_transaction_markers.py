@@ -9,7 +9,12 @@ import pytest
 
 from support.data_path import DataPath
 from tidelog.coordinators.transactions.decisions import ProducerIdAndEpoch
-from tidelog.coordinators.transactions.markers import MarkerSender, Marking
+from tidelog.coordinators.transactions.markers import (
+    MARKERS_MAX,
+    MarkerSender,
+    Marking,
+    _fitting,
+)
 from tidelog.coordinators.transactions.shard import TransactionShard
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import TopicPartition
@@ -106,3 +111,14 @@ def test_a_partition_is_added_again_while_the_last_transaction_ends(
     is_added = tries is not None and not verify_only
     assert outcome == {FOO: ErrorCode.NONE if is_added else ErrorCode.CONCURRENT_TRANSACTIONS}
     assert asked == (5 if tries is None else tries)
+
+
+def test_a_request_to_a_leader_stays_below_the_limit_of_its_elements() -> None:
+    def queue(*sizes: int) -> list[Any]:
+        return [(None, range(size)) for size in sizes]
+
+    assert _fitting(queue(*[1] * 600)) == MARKERS_MAX
+    assert _fitting(queue(3000, 2000, 1)) == 2
+    assert _fitting(queue(9000, 1)) == 1
+    assert _fitting(queue(1)) == 1
+    assert _fitting([]) == 0

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.awaiting import drive
 from tidelog.network.request_limits import elements_max
+from tidelog.network.wide_requests import in_parts
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import (
@@ -426,6 +427,7 @@ class Dispatcher:
             if api_key == ApiKey.API_VERSIONS:
                 return None
             raise ProtocolError(f"{api.name} version {api_version} is not served")
+        handler = in_parts(api_key, handler)
         route = Route(api, api_version, handler)
         if self._wrap is not None:
             route.handler = self._wrap(ApiKey(api_key), handler)

@@ -17,7 +17,7 @@ ELEMENTS_MAX = 25_000
 with a partition each, and some more."""
 
 BROKERS_MAX = 100_000
-"""The same where brokers ask for partitions of many clients or transactions at once."""
+"""The same in what brokers tell controllers of all their partitions."""
 
 NAMES_MAX = 10_000
 """The same where a request is a list of names or filters: each costs more than to decode it."""
@@ -38,17 +38,16 @@ _OF_NAMES = frozenset(
         ApiKey.SHARE_GROUP_DESCRIBE,
         ApiKey.STREAMS_GROUP_DESCRIBE,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.DESCRIBE_QUORUM,
     }
 )
 
 
 _OF_BROKERS = frozenset(
     {
-        ApiKey.FETCH,
-        ApiKey.LIST_OFFSETS,
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        ApiKey.WRITE_TXN_MARKERS,
         ApiKey.ALTER_PARTITION,
         ApiKey.BROKER_REGISTRATION,
         ApiKey.BROKER_HEARTBEAT,

@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.05
 MARKERS_MAX = 500  # in one request
+PARTITIONS_MAX = 5_000  # in one request of several markers; a broker takes 25,000 elements
 
 # INVALID_PRODUCER_EPOCH: the partition has a newer epoch of the producer, so it needs no marker.
 # Kafka's TransactionMarkerRequestCompletionHandler drops the other partitions too: their readers
@@ -198,9 +199,10 @@ class MarkerSender:
         if leader in self._requests:
             return
         queue = self._queues.pop(leader, [])
-        portions = [portion for portion in queue[:MARKERS_MAX] if not portion[0].is_over]
-        if queue[MARKERS_MAX:]:
-            self._queues[leader] = queue[MARKERS_MAX:]
+        count = _fitting(queue)
+        portions = [portion for portion in queue[:count] if not portion[0].is_over]
+        if queue[count:]:
+            self._queues[leader] = queue[count:]
         if portions:
             task = asyncio.get_running_loop().create_task(self._request(leader, portions))
             self._requests[leader] = task
@@ -255,3 +257,13 @@ class MarkerSender:
         for marking, partitions in waiting.items():
             if not marking.is_over:
                 self._route(marking, partitions & marking.left)
+
+
+def _fitting(queue: list[_Portion]) -> int:
+    """Return how many of a queue's portions go into one request, the first one in any case."""
+    partitions = 0
+    for count, (_, owned) in enumerate(queue[:MARKERS_MAX]):
+        partitions += len(owned)
+        if count and partitions > PARTITIONS_MAX:
+            return count
+    return min(len(queue), MARKERS_MAX)

@@ -1,0 +1,166 @@
+"""Wide requests are handled in parts, with the same answer as in one step."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.handler_calls import RecordingPeer, make_context
+from tidelog.network.wide_requests import PART_MAX, WIDE, in_parts
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.messages.cluster import MetadataRequest
+from tidelog_protocol.messages.data import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from tidelog_protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.network.dispatch import RequestContext
+
+Answer = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+Asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+
+
+def described(request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    group = DescribeGroupsResponse.DescribedGroup
+    return DescribeGroupsResponse(groups=[group(group_id=each) for each in request.groups])
+
+
+def epochs(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Any:
+    del context
+    ends = [
+        Answer(
+            topic=topic.topic,
+            partitions=[
+                OffsetForLeaderEpochResponse.EpochEndOffset(partition=each.partition)
+                for each in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return OffsetForLeaderEpochResponse(topics=ends)
+
+
+def asked(topic: str, count: int) -> OffsetForLeaderEpochRequest.OffsetForLeaderTopic:
+    partition = Asked.OffsetForLeaderPartition
+    return Asked(topic=topic, partitions=[partition(partition=number) for number in range(count)])
+
+
+@pytest.mark.parametrize("api_key", WIDE)
+def test_the_arrays_are_those_of_the_messages(api_key: ApiKey) -> None:
+    api, wide = API[api_key], WIDE[api_key]
+
+    def array(table: Any, name: str) -> Any:
+        (field,) = [each for each in table.FIELDS if each.name == name]
+        assert field.kind == "array"
+        return field.element
+
+    asked_of, answer_of = array(api.request, wide.asked), array(api.response, wide.answered)
+    if wide.inner is not None:
+        array(asked_of, wide.inner[0])
+        array(answer_of, wide.inner[1])
+        assert wide.keys
+        for key in wide.keys:
+            assert key in {each.name for each in answer_of.FIELDS}
+
+
+def test_others_are_served_between_the_parts() -> None:
+    sizes: list[int] = []
+    turns: list[int] = []
+
+    def handler(context: RequestContext, request: DescribeGroupsRequest) -> Any:
+        del context
+        sizes.append(len(request.groups))
+        asyncio.get_running_loop().call_soon(lambda: turns.append(len(sizes)))
+        return described(request)
+
+    async def test() -> Any:
+        request = DescribeGroupsRequest(groups=[f"g{number}" for number in range(1200)])
+        handle = in_parts(ApiKey.DESCRIBE_GROUPS, handler)
+        return await handle(make_context(ApiKey.DESCRIBE_GROUPS, 6), request)
+
+    response = asyncio.run(test())
+    assert [each.group_id for each in response.groups] == [f"g{n}" for n in range(1200)]
+    assert sizes == [500, 500, 200] or (max(sizes) <= PART_MAX and sum(sizes) == 1200)
+    assert turns == [*range(1, len(sizes) + 1)]
+
+
+@pytest.mark.parametrize(
+    "widths", [(1200,), (3, 1200, 2), (PART_MAX,), (PART_MAX + 1,), (0, 499, 0, 501), (1,) * 600]
+)
+def test_what_is_divided_within_is_joined_again(widths: tuple[int, ...]) -> None:
+    topics = [asked(f"t{number}", width) for number, width in enumerate(widths)]
+    request = OffsetForLeaderEpochRequest(topics=topics)
+    sizes: list[int] = []
+
+    def handler(context: RequestContext, part: OffsetForLeaderEpochRequest) -> Any:
+        sizes.append(sum(len(topic.partitions) for topic in part.topics))
+        return epochs(context, part)
+
+    async def test() -> Any:
+        handle = in_parts(ApiKey.OFFSET_FOR_LEADER_EPOCH, handler)
+        return await handle(make_context(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4), request)
+
+    response = asyncio.run(test())
+    assert response == epochs(make_context(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4), request)
+    assert max(sizes) <= PART_MAX
+
+
+def test_narrow_requests_and_those_of_other_apis_go_straight_to_the_handler() -> None:
+    def handler(context: RequestContext, request: Any) -> Any:
+        del context
+        return request
+
+    assert in_parts(ApiKey.METADATA, handler) is handler
+    narrow = DescribeGroupsRequest(groups=["g"] * PART_MAX)
+    context = make_context(ApiKey.DESCRIBE_GROUPS, 6)
+    assert in_parts(ApiKey.DESCRIBE_GROUPS, handler)(context, narrow) is narrow
+    assert in_parts(ApiKey.METADATA, handler)(context, MetadataRequest()) == MetadataRequest()
+
+
+@pytest.mark.parametrize("kind", ["at once", "later", "a coroutine"])
+def test_parts_are_answered_in_any_way(kind: str) -> None:
+    def handler(context: RequestContext, request: DescribeGroupsRequest) -> Any:
+        async def answer() -> DescribeGroupsResponse:
+            return described(request)
+
+        if kind == "a coroutine":
+            return answer()
+        deferred = context.defer()
+        complete: Callable[[], None] = lambda: deferred.complete(described(request))  # noqa: E731
+        if kind == "later":
+            asyncio.get_running_loop().call_soon(complete)
+        else:
+            complete()
+        return deferred
+
+    async def test() -> Any:
+        handle = in_parts(ApiKey.DESCRIBE_GROUPS, handler)
+        request = DescribeGroupsRequest(groups=["g"] * 1001)
+        return await handle(make_context(ApiKey.DESCRIBE_GROUPS, 6), request)
+
+    assert len(asyncio.run(test()).groups) == 1001
+
+
+def test_a_part_that_fails_closes_the_connection_and_ends_the_request() -> None:
+    peer = RecordingPeer()
+    handled = 0
+
+    def handler(context: RequestContext, request: DescribeGroupsRequest) -> Any:
+        nonlocal handled
+        handled += 1
+        deferred = context.defer()
+        deferred.fail()
+        return deferred
+
+    async def test() -> Any:
+        handle = in_parts(ApiKey.DESCRIBE_GROUPS, handler)
+        request = DescribeGroupsRequest(groups=["g"] * 1001)
+        return await handle(make_context(ApiKey.DESCRIBE_GROUPS, 6, peer=peer), request)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(test())
+    assert peer.closed
+    assert handled == 1
