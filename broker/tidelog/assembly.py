@@ -196,6 +196,7 @@ def _streams_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         parts.group_admin,
         lambda: metadata.image,
         StreamsMembership(parts.groups, creation),
+        parts.authorizer,
         is_allowed="streams" in parts.config.group_coordinator_rebalance_protocols,
     ).handlers()
 
@@ -283,7 +284,7 @@ def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     members = ClassicMembership(parts.groups, parts.runtime.rng)
     return joined(
         (
-            GroupsApi(members, lambda: metadata.image, parts.topics),
+            GroupsApi(members, lambda: metadata.image, parts.topics, parts.authorizer),
             GroupOffsetsApi(
                 admin,
                 lambda: metadata.image,
@@ -304,6 +305,7 @@ def _consumer_group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         parts.group_admin,
         lambda: metadata.image,
         ConsumerMembership(parts.groups, parts.runtime.rng),
+        parts.authorizer,
         is_allowed="consumer" in parts.config.group_coordinator_rebalance_protocols,
     ).handlers()
 

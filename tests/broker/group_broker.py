@@ -42,6 +42,7 @@ from tidelog.coordinators.groups.streams.membership import StreamsMembership
 from tidelog.coordinators.groups.streams.topic_creation import TopicCreation
 from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.security.authorizer import Authorizer
 from tidelog.security.principal import ANONYMOUS
 from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.apis import API, ApiKey
@@ -52,6 +53,7 @@ from tidelog_storage.manager import LogManager
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tidelog.security.acls import Acl
     from tidelog_protocol.messages.admin import CreateTopicsRequest
 
     CreatableTopic = CreateTopicsRequest.CreatableTopic
@@ -199,7 +201,11 @@ class Pending:
 class GroupBroker:
     """One broker that coordinates groups; `restart` and `kill` give it another life."""
 
-    def __init__(self, *, partitions: int = 4, **settings: str) -> None:
+    def __init__(
+        self, *, partitions: int = 4, acls: dict[bytes, Acl] | None = None, **settings: str
+    ) -> None:
+        """`acls`: with an authorizer, which these are for."""
+        self.acls = acls or {}
         self.disk = SimDisk(0)
         self.time = Time()
         self.rng = Rng()
@@ -208,6 +214,9 @@ class GroupBroker:
             {"log.dirs": "/data", **DEVELOPER_PROFILE, ASSIGNMENT_INTERVAL: "0"}
             | {name.replace("_", "."): value for name, value in settings.items()}
         )
+        self.authorizer = None
+        if acls is not None:
+            self.authorizer = Authorizer(self.config, lambda: self.image.acls)
         self.correlation_ids = itertools.count()
         self.group_configs: dict[str, dict[str, str]] = {}
         self.broker_configs: dict[str, dict[str, str]] = {}
@@ -251,13 +260,16 @@ class GroupBroker:
         members = StreamsMembership(self.coordinator, creation)
         classic = ClassicMembership(self.coordinator, self.rng)
         handlers = {
-            **StreamsGroupsApi(self.admin, lambda: self.image, members).handlers(),
+            **StreamsGroupsApi(self.admin, lambda: self.image, members, self.authorizer).handlers(),
             **ShareGroupsApi(self.admin, lambda: self.image, membership).handlers(),
             **ShareGroupOffsetsApi(offsets, lambda: self.image).handlers(),
-            **GroupsApi(classic, lambda: self.image, self).handlers(),
+            **GroupsApi(classic, lambda: self.image, self, self.authorizer).handlers(),
             **GroupAdminApi(self.admin).handlers(),
             **ConsumerGroupsApi(
-                self.admin, lambda: self.image, ConsumerMembership(self.coordinator, self.rng)
+                self.admin,
+                lambda: self.image,
+                ConsumerMembership(self.coordinator, self.rng),
+                self.authorizer,
             ).handlers(),
             **GroupOffsetsApi(
                 self.admin,
@@ -298,6 +310,7 @@ class GroupBroker:
             },
             topics=dict(self.topics),
             topic_names=names_by_id(self.topics),
+            acls=dict(self.acls),
             group_configs=self.group_configs,
             broker_configs=self.broker_configs,
         )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.group_broker import GroupBroker, topic
+from broker.test_acls import acl
 from broker.test_group_coordinator import (
     commit_request,
     committed,
@@ -579,3 +580,20 @@ def test_random_lives_survive_restarts(seed: int) -> None:
     for _ in range(80):
         lives.step()
     lives.settle()
+
+
+def test_patterns_match_what_the_member_may_describe() -> None:
+    """Kafka: TopicRegexResolver, for members of either protocol; new ACLs match again."""
+    broker = GroupBroker(acls={b"1": acl("allow ANONYMOUS describe topic a")})
+    answer = join(broker, "m", subscribed_topic_regex=".*")
+    assert numbers(answer) == {A: [0, 1, 2]}
+    broker.topics["c"] = topic("c", b"c" * 16, 1)
+    broker.apply()
+    assert broker.ask(join_request(), 3).error_code == NONE
+    group = broker.admin.find("g")
+    assert isinstance(group, ConsumerGroup)
+    assert group.patterns == {".*": {"a"}}
+    broker.acls[b"2"] = acl("allow ANONYMOUS read topic b")
+    broker.apply()
+    beat(broker, "m", answer.member_epoch)
+    assert group.patterns == {".*": {"a", "b"}}

@@ -30,6 +30,15 @@ def test_topics_are_found_by_name_and_by_pattern() -> None:
         topics.matching("(")
 
 
+def test_a_caller_sees_what_it_may_describe() -> None:
+    topics = seen()
+    limited = topics.seen_by("ab".__eq__)
+    assert limited.matching("a.*") == {"ab"}
+    assert limited.find("a") == (b"a" * 16, 3), "by name it is refused before"
+    assert topics.matching("a.*") == {"a", "ab"}, "the others see as before"
+    assert topics.seen_by(None) is topics
+
+
 def test_patterns_need_re2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "tidelog.config.patterns", raising=False)
     monkeypatch.setitem(sys.modules, "re2", None)

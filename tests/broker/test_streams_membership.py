@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.group_broker import GroupBroker, topic
+from broker.test_acls import acl
 from broker.test_consumer_membership import join as consumer_join
 from broker.test_group_coordinator import commit_request, join_request, stable_member
 from tidelog.coordinators.groups.streams.group import StreamsGroup
@@ -48,7 +49,7 @@ def word_count(source: str = "a") -> Any:
     )
 
 
-def new_broker(**settings: str) -> GroupBroker:
+def new_broker(**settings: Any) -> GroupBroker:
     at_once = {
         "group_streams_assignment_interval_ms": "0",
         "group_streams_initial_rebalance_delay_ms": "0",
@@ -129,6 +130,18 @@ def test_a_member_joins_works_and_leaves() -> None:
     assert group_of(broker).is_empty
     unknown = "Member m is not a member of group g."
     assert refused(beat(broker, "m", 3)) == (ErrorCode.UNKNOWN_MEMBER_ID, unknown)
+
+
+def test_internal_topics_need_create() -> None:
+    """On the cluster or on each; without it on one, none is created (Kafka: KafkaApis)."""
+    broker = new_broker(acls={b"1": acl("allow ANONYMOUS create topic words")})
+    denied = "Internal topics are missing: counts, words; Unauthorized to CREATE on topics counts."
+    assert status(join(broker, "m")) == [(MISSING_INTERNAL, denied)]
+    assert broker.creations == []
+    broker = new_broker(acls={b"1": acl("allow ANONYMOUS create cluster kafka-cluster")})
+    missing = "Internal topics are missing: counts, words"
+    assert status(join(broker, "m")) == [(MISSING_INTERNAL, missing)]
+    assert len(broker.creations) == 1
 
 
 def test_a_creation_that_fails_is_in_the_status_and_is_tried_again_after_two_heartbeats() -> None:

@@ -3,8 +3,9 @@
 Behaviour. Both APIs are refused with UNSUPPORTED_VERSION while the cluster's `group.version` is 0,
 or if `group.coordinator.rebalance.protocols` has no `consumer`; they are listed nevertheless, as in
 Kafka: librdkafka waits without an error for a broker that lists the heartbeat, but fails at once if
-it is refused. A heartbeat is answered once its records are committed. There is no authorizer: the
-authorized operations are all of them.
+it is refused. A heartbeat is answered once its records are committed. If there is an authorizer,
+patterns match only the topics that the caller may describe. The authorized operations are all of
+them; an authorizer's guard corrects them.
 
 Version notes. ConsumerGroupHeartbeat 1: regular expressions, member ids of the client (KIP-1082).
 ConsumerGroupDescribe 1: type of each member (KIP-1099).
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
     from tidelog.coordinators.groups.modern.member import Partitions
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
+    from tidelog.security.authorizer import Authorizer
     from tidelog_protocol.messages.consumer_groups import (
         ConsumerGroupDescribeRequest,
         ConsumerGroupHeartbeatRequest,
@@ -66,10 +68,12 @@ class ConsumerGroupsApi:
         admin: GroupAdmin,
         image: Callable[[], ClusterImage],
         membership: ConsumerMembership,
+        authorizer: Authorizer | None = None,
         *,
         is_allowed: bool = True,
     ) -> None:
         """`is_allowed`: the broker's settings have the protocol."""
+        self._authorizer = authorizer
         self._admin = admin
         self._image = image
         self._membership = membership
@@ -101,10 +105,14 @@ class ConsumerGroupsApi:
     async def _heartbeat(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
+        heartbeat = _heartbeat_of(context, request)
+        if self._authorizer is not None:
+            caller = self._authorizer.caller(context.peer.principal, context.client_host)
+            heartbeat = heartbeat._replace(may_describe=caller.may_describe_topic)
         try:
             answer = await self._membership.heartbeat(
                 request.group_id,
-                _heartbeat_of(context, request),
+                heartbeat,
                 needs_member_id=context.api_version >= _CLIENT_IDS_VERSION,
             )
         except RefusedError as refusal:

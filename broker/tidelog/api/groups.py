@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.classic.membership import ClassicMembership
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog.replication.internal_topics import Topics
+    from tidelog.security.authorizer import Authorizer
     from tidelog_protocol.messages.groups import (
         FindCoordinatorRequest,
         HeartbeatRequest,
@@ -88,8 +89,10 @@ class GroupsApi:
         members: ClassicMembership,
         image: Callable[[], ClusterImage],
         topics: Topics,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """`image` returns the current image; `topics` creates internal topics (the controller)."""
+        self._authorizer = authorizer
         self._members = members
         self._image = image
         self._topics = topics
@@ -188,6 +191,9 @@ class GroupsApi:
             supports_skipping_assignment=version >= 9,
             reason=request.reason,
         )
+        if self._authorizer is not None:  # other members of the group may have patterns
+            caller = self._authorizer.caller(context.peer.principal, context.client_host)
+            join = join._replace(may_describe=caller.may_describe_topic)
         work = self._members.join(request.group_id, join)
         return context.answer_with(work, partial(_join_response, version))
 

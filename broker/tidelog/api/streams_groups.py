@@ -3,8 +3,8 @@
 Behaviour. Both are refused with UNSUPPORTED_VERSION while the cluster's `streams.version` is 0, or
 if `group.coordinator.rebalance.protocols` has no `streams`. A heartbeat is answered once its
 records are committed. The internal topics of the topology are created meanwhile; the answers say
-which are missing, and why they could not be created. There is no authorizer: the authorized
-operations are all of them.
+which are missing, and why they could not be created: the member needs CREATE on the cluster or on
+each of them. The authorized operations are all of them; an authorizer's guard corrects them.
 
 Version notes. Version 0 is the only one.
 """
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.admin import GroupAdmin
     from tidelog.coordinators.groups.streams.membership import StreamsMembership
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
+    from tidelog.security.authorizer import Authorizer
     from tidelog_protocol.messages.streams_groups import (
         StreamsGroupDescribeRequest,
         StreamsGroupHeartbeatRequest,
@@ -50,10 +51,12 @@ class StreamsGroupsApi:
         admin: GroupAdmin,
         image: Callable[[], ClusterImage],
         membership: StreamsMembership,
+        authorizer: Authorizer | None = None,
         *,
         is_allowed: bool = True,
     ) -> None:
         """`is_allowed`: the broker's settings have the protocol."""
+        self._authorizer = authorizer
         self._admin = admin
         self._image = image
         self._membership = membership
@@ -85,8 +88,12 @@ class StreamsGroupsApi:
     ) -> StreamsGroupHeartbeatResponse:
         host = f"/{context.client_host}"  # as Java prints an address
         heartbeat = heartbeat_of(request, context.client_id or "", host)
+        may_create = None
+        if self._authorizer is not None:
+            caller = self._authorizer.caller(context.peer.principal, context.client_host)
+            may_create = caller.may_create_topic
         try:
-            answer = await self._membership.heartbeat(request.group_id, heartbeat)
+            answer = await self._membership.heartbeat(request.group_id, heartbeat, may_create)
         except RefusedError as refusal:
             return StreamsGroupHeartbeatResponse(
                 error_code=refusal.code, error_message=refusal.message

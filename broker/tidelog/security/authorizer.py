@@ -104,6 +104,16 @@ class Caller:
         """Return whether the caller may do this to the cluster."""
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, logs=logs)
 
+    def may_describe_topic(self, name: str) -> bool:
+        """Return whether the caller sees a topic among those that a pattern matches."""
+        return self.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, logs=False)
+
+    def may_create_topic(self, name: str) -> bool:
+        """Return whether the caller may create a topic: by the cluster, or by its name."""
+        return self.allows_cluster(Operation.CREATE, logs=False) or self.allows(
+            Operation.CREATE, ResourceType.TOPIC, name
+        )
+
     def allows_any(self, operation: int, resource_type: int) -> bool:
         """Return whether the caller may do this to some resource of a type."""
         return self._decide(operation, resource_type, _ANY_NAME) or self._index.allows_any(

@@ -84,6 +84,7 @@ class GroupCoordinator:
 
     def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
         """Follow the cluster."""
+        acls = image.acls if self._image is None else self._image.acls
         self._image, self._topics = image, None
         is_reconfigured = delta.configures(self.config.node_id)
         if is_reconfigured:
@@ -97,7 +98,9 @@ class GroupCoordinator:
                 if topic.name != GROUP_METADATA_TOPIC
             ]
         )
-        if delta.topics or delta.deleted_topics:
+        # ACLs decide what patterns match; Kafka matches again after 10 minutes.
+        has_new_acls = image.acls is not acls and image.acls != acls
+        if delta.topics or delta.deleted_topics or has_new_acls:
             self._topics_changed()
         for group_id in self._group_ids() if is_reconfigured else delta.group_configs:
             self._configured(group_id)

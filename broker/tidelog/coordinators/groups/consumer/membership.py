@@ -48,7 +48,7 @@ class ConsumerMembership(ModernMembership):
         group, records = self._group(shard, group_id, request.epoch)
         if records:
             group.resume(now)
-        step = group.heartbeat(request, coordinator.topics, now)
+        step = group.heartbeat(request, coordinator.topics.seen_by(request.may_describe), now)
         records += step.records
         if request.epoch < 0:
             error = coordinator.mixed.remove(shard, group, records)

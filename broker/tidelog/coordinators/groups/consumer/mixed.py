@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.group import ConsumerGroup
     from tidelog.coordinators.groups.kinds import AnyGroup
     from tidelog.coordinators.groups.modern.records import Record
-    from tidelog.coordinators.groups.modern.topics import Topics
+    from tidelog.coordinators.groups.modern.topics import ImageTopics
     from tidelog.coordinators.groups.now import Now
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.replication.internal_topics import KeyValue
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         config: BrokerConfig
 
         @property
-        def topics(self) -> Topics:
+        def topics(self) -> ImageTopics:
             """The cluster's topics."""
 
         def now(self) -> Now:
@@ -130,7 +130,8 @@ class MixedGroups:
         generation = self._downgrade_by_join(shard, group, request)
         if generation is not None:
             return _joined(request, heartbeat.member_id, generation)
-        answer, records = group.heartbeat(heartbeat, coordinator.topics, now)
+        topics = coordinator.topics.seen_by(request.may_describe)
+        answer, records = group.heartbeat(heartbeat, topics, now)
         group.deadlines.must_sync(answer.member_id, request.rebalance_timeout_ms, now)
         if records:
             error = coordinator.append_consumer(shard, group, records)

@@ -13,7 +13,7 @@ from tidelog.coordinators.groups.modern.requests import RefusedError, invalid
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from tidelog.coordinators.groups.modern.member import ClassicMetadata, Partitions
 
@@ -35,6 +35,7 @@ class Heartbeat(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     classic: ClassicMetadata | None = None  # of a JoinGroup, which does not say an epoch
+    may_describe: Callable[[str], bool] | None = None  # a topic; None without an authorizer
 
     @property
     def is_full(self) -> bool:

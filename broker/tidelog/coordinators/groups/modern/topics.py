@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from tidelog.coordinators.groups.modern.metadata_hash import hash_of_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tidelog.cluster.metadata.image import ClusterImage
 
@@ -42,6 +42,16 @@ class ImageTopics:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._hashes: dict[frozenset[str], int] = {}
+        self._may_describe: Callable[[str], bool] | None = None
+
+    def seen_by(self, may_describe: Callable[[str], bool] | None) -> ImageTopics:
+        """Return the topics for one caller: patterns match those that it may describe (Kafka:
+        TopicRegexResolver). All callers share the hashes. None: there is no authorizer."""
+        if may_describe is None:
+            return self
+        seen = ImageTopics(self._image)
+        seen._hashes, seen._may_describe = self._hashes, may_describe
+        return seen
 
     def find(self, name: str) -> tuple[bytes, int] | None:
         """Return the id and the number of partitions of a topic."""
@@ -53,15 +63,16 @@ class ImageTopics:
         return self._image.topic_names.get(topic_id)
 
     def matching(self, regex: str) -> frozenset[str]:
-        """Return the topics whose whole names match; ValueError for an invalid pattern, and for any
-        without google-re2."""
+        """Return the topics whose whole names match, of those that the caller may describe;
+        ValueError for an invalid pattern, and for any without google-re2."""
         try:
             from tidelog.config.patterns import matcher  # noqa: PLC0415 - the first one
         except ModuleNotFoundError:
             raise ValueError(
                 "the broker has no google-re2, run: pip install 'tidelog[re2]'"
             ) from None
-        return frozenset(filter(matcher(regex), self._image.topics))
+        found = filter(matcher(regex), self._image.topics)
+        return frozenset(found if self._may_describe is None else filter(self._may_describe, found))
 
     def hash_of(self, names: Iterable[str]) -> int:
         """Return a hash of these topics' ids, partitions and racks; 0 without any topic."""

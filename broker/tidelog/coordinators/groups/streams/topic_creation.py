@@ -2,7 +2,8 @@
 
 No request waits for it: the members' heartbeats say which topics are missing until they are there.
 A topic whose creation has failed is not tried again before its failure is forgotten, as in Kafka's
-AutoTopicCreationManager. There is no authorizer: every member may have topics created.
+AutoTopicCreationManager. `StreamsMembership` has
+asked before whether the member may create them.
 """
 
 from __future__ import annotations
