@@ -28,7 +28,7 @@ from tidelog_storage.config import ConfigError, LogConfig
 from tidelog_storage.manager import LogManager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.cluster.metadata.log import MetadataLog
@@ -234,17 +234,20 @@ def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager)
         )
 
 
-def check_features(image: ClusterImage, *, is_alone: bool = False) -> None:
+def check_features(
+    image: ClusterImage, levels: Mapping[str, int], *, is_alone: bool = False
+) -> None:
     """StartError if a finalized level of a feature promises what this broker cannot keep.
 
-    `is_alone`: the settings have no controller listener.
+    `levels` are those at the end of the log, behind the image. `is_alone`: the settings have no
+    controller listener.
     """
     if image.voters and is_alone:
         raise StartError(
             "the metadata log names the voters of its quorum (kraft.version 1): add a controller"
             " listener to listeners, and set controller.quorum.bootstrap.servers"
         )
-    names = unsupported(image.features)
+    names = unsupported(levels)
     if not names:
         return
     known = supported_levels()
@@ -254,7 +257,7 @@ def check_features(image: ClusterImage, *, is_alone: bool = False) -> None:
     ]
     advice = (
         f"{KRAFT_FEATURE} cannot be lowered: move the records with MirrorMaker 2"
-        if KRAFT_FEATURE in image.features
+        if KRAFT_FEATURE in levels
         else "Start the Apache Kafka that wrote these directories, run `kafka-features downgrade"
         f" {' '.join(lower)}`, and stop it"
     )

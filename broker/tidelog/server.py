@@ -299,7 +299,9 @@ class BrokerServer:
         if logs.future_partitions():
             self._log_dir_moves()
         self._follow_images(parts.metadata, parts.replicas)
-        check_features(parts.metadata.open(), is_alone=self.config.is_alone())
+        image = parts.metadata.open()
+        levels = parts.metadata.levels_at_end()
+        check_features(image, levels, is_alone=self.config.is_alone())
         membership.open()
         await self._join(membership, logs)
         parts.group_admin.start()

@@ -28,6 +28,7 @@ from tidelog_protocol.messages.cluster import (
     MetadataRequest,
     MetadataResponse,
 )
+from tidelog_protocol.messages.metadata_records import FeatureLevelRecord
 from tidelog_protocol.messages.quorum import DescribeQuorumRequest
 
 if TYPE_CHECKING:
@@ -213,6 +214,34 @@ def test_a_cluster_that_does_not_come_together_did_not_start(
         lagging.looks_left = 0
         async with cluster:
             assert len(cluster.bootstrap_servers.split(",")) == 3
+
+    run(test)
+
+
+def test_an_unknown_level_of_a_feature_refuses_the_start_of_several_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    """None of them votes: a leader would begin its epoch with a record."""
+
+    def kept() -> dict[str, bytes]:
+        return {
+            str(path): path.read_bytes()
+            for path in tmp_path.rglob("__cluster_metadata-0/*")
+            if path.name == "quorum-state" or path.suffix == ".log"
+        }
+
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3, data_dir=tmp_path) as cluster:
+            level = FeatureLevelRecord(name="new.version", feature_level=3)
+            await controller_of(cluster).server.metadata.commit([level])
+            await until(lambda: all("new.version" in image_of(n).features for n in cluster.brokers))
+        before = kept()
+        assert len(before) == 6
+        with pytest.raises(StartError) as refused:
+            await tidelog.Cluster(brokers=3, data_dir=tmp_path).start()
+        assert "new.version 3" in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert kept() == before
 
     run(test)
 

@@ -105,7 +105,7 @@ def test_levels_that_a_directory_of_kafka_keeps() -> None:
     levels = WITH | {"eligible.leader.replicas.version": 1}
     assert unsupported(levels) == []
     assert finalized_levels(levels) == levels
-    check_features(ClusterImage("c", features=levels))
+    check_features(ClusterImage("c", features=levels), levels)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_levels_that_a_directory_of_kafka_keeps() -> None:
 )
 def test_a_level_that_is_not_known_refuses_the_start(name: str, level: int, advice: str) -> None:
     with pytest.raises(StartError) as refused:
-        check_features(ClusterImage("c", features=WITH | {name: level}))
+        check_features(ClusterImage("c"), WITH | {name: level})
     assert f"{name} {level}" in str(refused.value)
     assert advice in str(refused.value)
     assert "\n" not in str(refused.value)

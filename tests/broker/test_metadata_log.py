@@ -11,11 +11,11 @@ import pytest
 
 from support.metadata import CLUSTER_ID, DIRECTORY_ID, NODE_ID, Metadata
 from tidelog.cluster.metadata.features import initial_levels
-from tidelog.cluster.metadata.records import decode_batch, record_version
+from tidelog.cluster.metadata.records import decode_batch, levels_after, record_version
 from tidelog.cluster.metadata.settings import METADATA_TOPIC_ID
 from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.batch import iter_batches
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
@@ -24,6 +24,7 @@ from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog_protocol.schema import Message
 
 VECTORS = Path(__file__).parent / "vectors" / "cluster_metadata"
 FOLDER = "data/__cluster_metadata-0"
@@ -463,3 +464,19 @@ def test_close_waits_and_refuses_afterwards() -> None:
         assert metadata.log.image.broker_configs == {"": {"a": "1"}}
 
     asyncio.run(run())
+
+
+def test_levels_after_a_log_and_an_unknown_record_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def batch(*records: Message) -> memoryview:
+        values = [tables.encode_record(record, 0) for record in records]
+        rows = [Record(offset, 0, None, value) for offset, value in enumerate(values)]
+        return memoryview(build_batch(rows, base_offset=0, leader_epoch=1))
+
+    batches = [batch(feature("a", 2), setting("s")), batch(feature("b"), feature("a", 0))]
+    assert levels_after({"a": 1, "c": 3}, batches) == {"a": 0, "b": 1, "c": 3}
+    known = {key: table for key, table in tables.RECORDS.items() if table is not tables.NoOpRecord}
+    later = [batch(setting("s"), tables.NoOpRecord())]
+    assert levels_after({}, later) == {}
+    monkeypatch.setattr(tables, "RECORDS", known)
+    with pytest.raises(ProtocolError, match="unknown api key 20: a newer Apache Kafka wrote it"):
+        levels_after({}, later)

@@ -30,7 +30,9 @@ from tidelog_protocol.schema import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
+    from tidelog_protocol.compiler import Codec
     from tidelog_protocol.schema import Buffer
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "ZkMigrationStateRecord",
     "decode_record",
     "encode_record",
+    "read_envelope",
 ]
 
 FRAME_VERSION = 1
@@ -395,6 +398,13 @@ def encode_record(record: Message, version: int) -> bytes:
 
 def decode_record(value: Buffer) -> tuple[Message, int]:
     """Read an enveloped record and its version; ProtocolError if either is unknown."""
+    reader, version, position = read_envelope(value)
+    return reader.decode(value, position), version
+
+
+def read_envelope(value: Buffer) -> tuple[Codec[Any], int, int]:
+    """Return the codec of an enveloped record, its version, and where the record begins;
+    ProtocolError if one of them is unknown."""
     try:
         frame_version, position = read_uvarint(value, 0)
         api_key, position = read_uvarint(value, position)
@@ -408,4 +418,4 @@ def decode_record(value: Buffer) -> tuple[Message, int]:
         raise ProtocolError(
             f"metadata record with unknown api key {api_key}: a newer Apache Kafka wrote it"
         )
-    return codec(table, version).decode(value, position), version
+    return codec(table, version), version, position

@@ -46,6 +46,7 @@ from tidelog.cluster.metadata.records import (
     decode_batch,
     encode,
     leader_change,
+    levels_after,
 )
 from tidelog.cluster.metadata.replay import ImageBuilder, replay
 from tidelog.cluster.metadata.snapshotter import Snapshotter
@@ -270,6 +271,14 @@ class MetadataLog:
             self.image = self._apply(self._log.log_end_offset)
         self.latest = self.image
         return self.image
+
+    def levels_at_end(self) -> dict[str, int]:
+        """Return the levels of features with all records of the log, committed or not, so that a
+        node that cannot keep them neither votes nor writes. ProtocolError for an unknown record."""
+        batches = self._batches(self.image.offset + 1, self.log.log_end_offset)
+        return levels_after(
+            self.image.features, (batch for header, batch in batches if not header.is_control)
+        )
 
     def read_election(self) -> Election:
         """Return this node's election state, at least the newest epoch of its log.

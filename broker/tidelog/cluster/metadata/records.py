@@ -15,7 +15,7 @@ from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.records import ControlType, Record, iter_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tidelog_protocol.schema import Message
 
@@ -25,6 +25,7 @@ __all__ = [
     "encode",
     "kraft_level",
     "leader_change",
+    "levels_after",
     "record_version",
 ]
 
@@ -86,3 +87,19 @@ def decode_batch(batch: memoryview) -> Iterator[Message]:
         if record.value is None:
             raise ProtocolError("metadata record has no value")
         yield tables.decode_record(record.value)[0]
+
+
+def levels_after(levels: Mapping[str, int], batches: Iterable[memoryview]) -> dict[str, int]:
+    """Return the levels of features after these batches of metadata records; ProtocolError for an
+    unknown record. Nothing else is decoded."""
+    after = dict(levels)
+    of_levels = tables.FeatureLevelRecord.API_KEY
+    for batch in batches:
+        for record in iter_records(batch):
+            if record.value is None:
+                raise ProtocolError("metadata record has no value")
+            reader, _, position = tables.read_envelope(record.value)
+            if of_levels == reader.message.API_KEY:
+                change = reader.decode(record.value, position)
+                after[change.name] = change.feature_level
+    return after
