@@ -320,6 +320,10 @@ class LogConfig:
             own[name.replace(".", "_")] = key.default
         for name, value in (values or {}).items():
             own[name.replace(".", "_")] = value
+        self._derive(overridden)
+
+    def _derive(self, overridden: frozenset[str]) -> None:
+        own = self.__dict__
         own["overridden"] = overridden
         policies = own["cleanup_policy"]
         own["is_compacted"] = "compact" in policies
@@ -367,15 +371,19 @@ class LogConfig:
         """Return `defaults` with a topic's own settings over them; ConfigError names the first
         invalid one.
 
-        Each value is checked by itself; rules between keys are `config_rules.py`.
+        Each value is checked by itself; rules between keys are `config_rules.py`. The controller
+        asks for thousands of topics at once: only their own settings are looked at.
         """
         check_names(overrides)
-        values = {name: defaults.value(name) for name in TOPIC_KEYS}
-        for name, key in TOPIC_KEYS.items():
+        config = cls.__new__(cls)
+        own = config.__dict__
+        own.update(defaults.__dict__)
+        for name in overrides and TOPIC_KEYS:
             text = overrides.get(name)
             if text is not None:
-                values[name] = key.parse(text)
-        return cls(values, frozenset(overrides))
+                own[name.replace(".", "_")] = TOPIC_KEYS[name].parse(text)
+        config._derive(frozenset(overrides))
+        return config
 
     @classmethod
     def from_broker(cls, properties: Mapping[str, str]) -> LogConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,25 @@ def test_overrides_are_laid_over_the_defaults() -> None:
     assert (again.segment_bytes, again.retention_ms) == (2097152, 5)
     assert again.overridden == {"retention.ms"}
     assert "segment.bytes" not in repr(again)
+
+
+def test_settings_without_an_override_are_not_computed_again() -> None:
+    """A controller asks for thousands of topics in one request."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    defaults = LogConfig()
+    sys.setprofile(count)
+    try:
+        config = LogConfig.from_overrides(defaults, {"flush.ms": "7"})
+    finally:
+        sys.setprofile(None)
+    assert calls < 10 < len(TOPIC_KEYS)
+    assert config.flush_ms == 7
+    assert config == LogConfig({"flush.ms": 7}, frozenset({"flush.ms"}))
 
 
 def test_an_instance_does_not_change() -> None:
