@@ -134,7 +134,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **acl_handlers(metadata, parts.controller, config),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
         **(_telemetry_handlers(parts) if config.metrics_prometheus_listener else {}),
-        **late_handlers(of_users, _user_handlers),
+        **late_handlers(of_users, lambda: _user_handlers(metadata)),
         **sasl_handlers(),
         **_share_handlers(parts),
         **late_handlers(keys_of("streams_groups"), lambda: _streams_handlers(parts)),
@@ -268,10 +268,10 @@ def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
     return ConfigResourcesApi(metadata).handlers()
 
 
-def _user_handlers() -> dict[ApiKey, Handler]:
+def _user_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
     from tidelog.api.user_credentials import UserCredentialsApi
 
-    return UserCredentialsApi().handlers()
+    return UserCredentialsApi(metadata).handlers()
 
 
 def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:

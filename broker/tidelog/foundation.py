@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tidelog.metrics.prometheus import PrometheusEndpoint
     from tidelog.network.connections import Connections
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog.seams import Clock, Listener, Network, Runtime
+    from tidelog.seams import Listener, Network, Runtime
 
 __all__ = [
     "ClientListeners",
@@ -57,11 +57,11 @@ log = logging.getLogger("tidelog.server")
 class ClientListeners:
     """The listeners for clients of this broker: those of the start, and those added since."""
 
-    def __init__(self, config: BrokerConfig, connections: Connections, clock: Clock) -> None:
+    def __init__(self, config: BrokerConfig, connections: Connections, runtime: Runtime) -> None:
         """`connections` are those of the listeners."""
         self._config = config
         self._connections = connections
-        self._clock = clock
+        self._runtime = runtime
         self.bound: list[Listener] = []
         self.added: dict[str, Listener] = {}
         self._wanted: dict[str, Endpoint] = {}  # to be added
@@ -86,7 +86,7 @@ class ClientListeners:
         config = self._config
         self._network = network
         for endpoint in config.client_listeners():
-            self._connections.guard(config.listener_settings(endpoint.name), self._clock)
+            self._connections.guard(config.listener_settings(endpoint.name), self._runtime)
         for endpoint in config.client_listeners():
             try:
                 listener = await self._listen(endpoint)
@@ -131,7 +131,7 @@ class ClientListeners:
             log.info("listener %s is closed", name)
         for endpoint in missing:
             try:
-                self._connections.guard(config.listener_settings(endpoint.name), self._clock)
+                self._connections.guard(config.listener_settings(endpoint.name), self._runtime)
             except ConfigError as error:
                 log.error("%s", error.message)
                 continue

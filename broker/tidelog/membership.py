@@ -249,7 +249,7 @@ class Membership:
         """Bind the controller listener; OSError when its address is taken, ConfigError."""
         connections = self._connections
         for endpoint in self._config.controller_listeners():
-            connections.guard(self._config.listener_settings(endpoint.name), self._runtime.clock)
+            connections.guard(self._config.listener_settings(endpoint.name), self._runtime)
             guard = connections.guards.get(endpoint.name)
             self._listener = await self._runtime.network.listen(
                 endpoint.host,
@@ -262,6 +262,9 @@ class Membership:
         """Create this node's copy of the metadata log, and its part in the quorum."""
         config, runtime = self._config, self._runtime
         metadata = self._metadata = MetadataLog(settings)
+        self._connections.credentials = lambda user, mechanism: (
+            metadata.image.scram_credentials.get((user, mechanism))
+        )
         if not config.is_alone():
             from tidelog.cluster.quorum.channels import Addresses
 

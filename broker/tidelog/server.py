@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from tidelog.shares.share_partitions import SharePartitions
     from tidelog.tiered.tier import RemoteTier
     from tidelog_protocol.apis import ApiKey
+    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
     from tidelog_storage.manager import LogManager
 
 __all__ = ["FLUSH_SECONDS_A_LOG", "FLUSH_SECONDS_MAX", "BrokerServer", "StartError"]
@@ -126,7 +127,7 @@ class BrokerServer:
             unfinished_bytes_max=config.queued_max_request_bytes,
             connections_max=config.max_connections,
         )
-        self._listeners = ClientListeners(config, self._connections, runtime.clock)
+        self._listeners = ClientListeners(config, self._connections, runtime)
         self._settings = DynamicSettings(config)
         self._membership = Membership(config, runtime, new_fetcher)
         self._logs: LogManager | None = None
@@ -312,6 +313,7 @@ class BrokerServer:
         """Make the parts that answer clients, and the broker's part in the cluster."""
         config, runtime, membership = self.config, self.runtime, self._membership
         metadata = self._metadata = self._new_metadata_log(cluster_id)
+        self._connections.credentials = self._credential
         replicas = self._replicas = ReplicaManager(
             config.node_id,
             runtime.clock,
@@ -533,6 +535,10 @@ class BrokerServer:
     def _check_disk(self) -> None:
         if self.failure is not None:
             raise StartError(one_line(self.failure)) from self.failure
+
+    def _credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
+        assert self._metadata is not None, "no client authenticates before there is metadata"
+        return self._metadata.image.scram_credentials.get((user, mechanism))
 
     def _new_metadata_log(self, cluster_id: str) -> MetadataLog:
         assert self._logs is not None

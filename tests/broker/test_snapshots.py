@@ -58,12 +58,14 @@ FIELDS = (
     "client_metrics",
     "features",
     "acls",
+    "scram_credentials",
     "unserved",
     "next_producer_id",
 )
 
 
 RULE = Acl(2, "t", 3, "User:a", "*", 3, 3)
+CREDENTIAL = tables.UserScramCredentialRecord(name="u", mechanism=1, iterations=4096)
 TOKEN = tables.DelegationTokenRecord(owner="User:a", token_id="t", issue_timestamp=7)
 
 
@@ -110,6 +112,7 @@ def image_of_all() -> ClusterImage:
         client_metrics={"s": {"interval.ms": "100", "match": "client_id=a"}},
         features={"metadata.version": 30, "x": 1},
         acls={bytes(range(16)): RULE},
+        scram_credentials={("u", 1): CREDENTIAL},
         unserved={("DelegationTokenRecord", "t"): TOKEN},
         next_producer_id=3000,
         offset=41,

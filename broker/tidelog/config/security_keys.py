@@ -22,7 +22,7 @@ from tidelog.config.vocabulary import (
 __all__ = ["MECHANISMS", "PROTOCOLS", "SaslKeys", "TlsKeys"]
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _STORE_TYPES = ("JKS", "PKCS12", "PEM")
 
 
@@ -108,7 +108,8 @@ class SaslKeys:
 
     sasl_enabled_mechanisms: list[str] = strings(
         ("GSSAPI",),
-        "SASL mechanisms that clients may use: PLAIN, OAUTHBEARER. "
+        "SASL mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+        "OAUTHBEARER. "
         "GSSAPI, Kafka's default, is not there.",
         mode=PER_BROKER,
     )

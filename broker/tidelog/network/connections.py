@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from tidelog.config.listeners import ListenerSettings
     from tidelog.network.dispatch import Dispatcher
-    from tidelog.seams import Clock
+    from tidelog.seams import Runtime
     from tidelog.security.guard import Guard
+    from tidelog.security.scram import Credentials
+    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 
 __all__ = ["Connections"]
 
@@ -58,6 +60,8 @@ class Connections:
         self.live: dict[Connection, None] = {}
         self.guards: dict[str, Guard] = {}
         """What secures the listeners that are not PLAINTEXT, by their names."""
+        self.credentials: Credentials = lambda _user, _mechanism: None
+        """Finds SCRAM credentials, once there is metadata."""
         self.is_stopped = False
         self.on_empty: Callable[[], None] | None = None
         self.gate: Callable[[Any], Any] | None = None
@@ -82,12 +86,15 @@ class Connections:
         """Create the protocol object of a new connection on the listener of that name."""
         return Connection(self, listener)
 
-    def guard(self, settings: ListenerSettings, clock: Clock) -> None:
+    def guard(self, settings: ListenerSettings, runtime: Runtime) -> None:
         """Secure a listener's connections, unless it is PLAINTEXT; ConfigError."""
         if settings.protocol != "PLAINTEXT":
             from tidelog.security.guard import Guard  # noqa: PLC0415 - few listeners have one
 
-            self.guards[settings.listener] = Guard(settings, clock)
+            self.guards[settings.listener] = Guard(settings, runtime, self._credential)
+
+    def _credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
+        return self.credentials(user, mechanism)
 
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin to read requests, including those of early clients, and to close idle connections.

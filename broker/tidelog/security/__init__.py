@@ -3,7 +3,8 @@
 principal.py    the name and kind of what sends requests
 guard.py        the security of one listener
 sasl.py         the SASL mechanisms of a listener; refused.py  why one failed
-plain.py        PLAIN; oauthbearer.py  OAUTHBEARER with unsecured tokens
+plain.py        PLAIN; scram.py  SCRAM-SHA-256 and SCRAM-SHA-512
+oauthbearer.py  OAUTHBEARER with unsecured tokens
 jaas.py         login modules as `sasl.jaas.config` names them
 tls.py          contexts of TLS for listeners and for connections to other brokers
 stores.py       key and trust stores of Java as PEM

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidelog.config.listeners import ListenerSettings
-    from tidelog.seams import Clock
+    from tidelog.seams import Runtime
     from tidelog.security.sasl import ServerExchange
+    from tidelog.security.scram import Credentials
 
 __all__ = ["Guard"]
 
@@ -25,9 +26,11 @@ __all__ = ["Guard"]
 class Guard:
     """Authenticates the connections of one listener."""
 
-    def __init__(self, settings: ListenerSettings, clock: Clock) -> None:
+    def __init__(
+        self, settings: ListenerSettings, runtime: Runtime, credentials: Credentials
+    ) -> None:
         """ConfigError if its settings do not fit."""
-        self._clock = clock
+        self._clock = runtime.clock
         self.settings = settings
         self.tls = RenewableContext.of(server_context(settings)) if settings.is_tls else None
         self._rules = NameRules(settings.value("ssl.principal.mapping.rules"))
@@ -35,7 +38,7 @@ class Guard:
         self.exchanges: Mapping[str, Callable[[], ServerExchange]] = {}
         """What begins an exchange of each SASL mechanism that clients may use."""
         if settings.is_sasl:
-            self.exchanges = server_exchanges(settings, clock.wall_ms)
+            self.exchanges = server_exchanges(settings, runtime, credentials)
         self.frame_bytes_max: int = settings.value("sasl.server.max.receive.size")
         """Largest frame in bytes of a client that is not authenticated yet by SASL."""
         delay_ms: int = settings.value("connection.failed.authentication.delay.ms")

@@ -15,6 +15,8 @@ __all__ = ["MODULES", "LoginEntry", "login_entry"]
 _SECURITY = "org.apache.kafka.common.security"
 MODULES: Mapping[str, str] = {
     "PLAIN": f"{_SECURITY}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_SECURITY}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_SECURITY}.scram.ScramLoginModule",
     "OAUTHBEARER": f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule",
 }
 """The login module of each mechanism."""

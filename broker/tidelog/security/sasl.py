@@ -12,12 +12,15 @@ from tidelog.config.security_keys import MECHANISMS
 from tidelog.security.jaas import login_entry
 from tidelog.security.oauthbearer import BearerServer, Rules
 from tidelog.security.plain import PlainServer, users_of
+from tidelog.security.scram import SCRAM, ScramServer
 from tidelog_storage.config_key import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.config.listeners import ListenerSettings
+    from tidelog.seams import Runtime
+    from tidelog.security.scram import Credentials
 
 __all__ = ["ServerExchange", "server_exchanges"]
 
@@ -36,7 +39,7 @@ class ServerExchange(Protocol):
 
 
 def server_exchanges(
-    settings: ListenerSettings, wall_ms: Callable[[], int]
+    settings: ListenerSettings, runtime: Runtime, credentials: Credentials
 ) -> dict[str, Callable[[], ServerExchange]]:
     """Return what begins an exchange of each mechanism that a listener has; ConfigError."""
     key = settings.key("sasl.enabled.mechanisms")
@@ -44,6 +47,7 @@ def server_exchanges(
     if not mechanisms:
         raise ConfigError(key, f"{key}: No SASL mechanisms are enabled")
     exchanges: dict[str, Callable[[], ServerExchange]] = {}
+    rng = runtime.rng
     for mechanism in mechanisms:
         if mechanism not in MECHANISMS:
             names = ", ".join(MECHANISMS)
@@ -52,6 +56,11 @@ def server_exchanges(
         entry = login_entry(jaas, settings.value("sasl.jaas.config", mechanism), mechanism)
         if mechanism == "PLAIN":
             exchanges[mechanism] = partial(PlainServer, users_of(entry.options))
+        elif mechanism in SCRAM:
+            exchanges[mechanism] = partial(
+                ScramServer, SCRAM[mechanism], credentials, lambda: rng.bytes(16).hex()
+            )
         else:
-            exchanges[mechanism] = partial(BearerServer, Rules.of(jaas, entry.options), wall_ms)
+            rules = Rules.of(jaas, entry.options)
+            exchanges[mechanism] = partial(BearerServer, rules, runtime.clock.wall_ms)
     return exchanges

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.voters import Voters
     from tidelog.security.acls import Acl
+    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
     from tidelog_protocol.schema import Message
 
 NO_LEADER = -1
@@ -145,7 +146,8 @@ class TopicImage(NamedTuple):
 class ClusterImage(NamedTuple):
     """The cluster as of metadata offset `offset` (-1: nothing applied yet).
 
-    `acls` has the ACLs by their ids. `unserved` has other records of Kafka's security, by kind and
+    `acls` has the ACLs by their ids, `scram_credentials` those of users by name and number of the
+    mechanism. `unserved` has other records of Kafka's security, by kind and
     identity: nothing here uses them, and snapshots keep them for the Apache Kafka that goes on with
     the directory.
 
@@ -169,6 +171,7 @@ class ClusterImage(NamedTuple):
     client_metrics: Mapping[str, Mapping[str, str]] = _NOTHING
     features: Mapping[str, int] = _NOTHING
     acls: Mapping[bytes, Acl] = _NOTHING
+    scram_credentials: Mapping[tuple[str, int], UserScramCredentialRecord] = _NOTHING
     unserved: Mapping[tuple[Any, ...], Message] = _NOTHING
     voters: Voters = ()
     next_producer_id: int = 0

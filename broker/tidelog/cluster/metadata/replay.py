@@ -198,6 +198,12 @@ class ImageBuilder:
         else:
             self._own("unserved").pop(identity, None)
 
+    def _scram_credential(self, record: records.UserScramCredentialRecord) -> None:
+        self._own("scram_credentials")[record.name, record.mechanism] = record
+
+    def _remove_scram_credential(self, record: records.RemoveUserScramCredentialRecord) -> None:
+        self._own("scram_credentials").pop((record.name, record.mechanism), None)
+
     # ---- configuration ------------------------------------------------------------------------
 
     def _config(self, record: records.ConfigRecord) -> None:
@@ -361,6 +367,8 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
     records.ClientQuotaRecord: ImageBuilder._client_quota,
     records.AccessControlEntryRecord: ImageBuilder._acl,
     records.RemoveAccessControlEntryRecord: ImageBuilder._remove_acl,
+    records.UserScramCredentialRecord: ImageBuilder._scram_credential,
+    records.RemoveUserScramCredentialRecord: ImageBuilder._remove_scram_credential,
     records.FeatureLevelRecord: ImageBuilder._feature,
     records.ProducerIdsRecord: ImageBuilder._producer_ids,
     records.RegisterBrokerRecord: ImageBuilder._register_broker,
@@ -372,8 +380,6 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
 
 # Records of security, which nothing here serves: what sets one and what removes it, by identity.
 _UNSERVED: dict[type, tuple[str, ...]] = {
-    records.UserScramCredentialRecord: ("name", "mechanism"),
-    records.RemoveUserScramCredentialRecord: ("name", "mechanism"),
     records.DelegationTokenRecord: ("token_id",),
     records.RemoveDelegationTokenRecord: ("token_id",),
 }
