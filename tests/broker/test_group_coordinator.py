@@ -10,9 +10,11 @@ from broker.group_broker import GroupBroker, Pending, topic
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.groups.classic.group import GroupState
+from tidelog.coordinators.groups.modern.records import Record, encode
 from tidelog.coordinators.groups.records import GroupChange, decode
 from tidelog.replication.internal_topics import java_hash, partition_for
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages import consumer_records as tables
 from tidelog_protocol.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tidelog_protocol.messages.groups import (
@@ -465,6 +467,44 @@ def test_only_the_first_unreadable_records_are_named(caplog: pytest.LogCaptureFi
     assert caplog.text.count("passed over the unreadable record") == 10
     assert "__consumer_offsets-0: passed over 25 unreadable records" in caplog.text
     assert committed(broker, "g") == 3
+
+
+def test_records_of_topics_that_kafka_4_0_wrote_are_loaded_and_deleted_with_their_group() -> None:
+    """`ConsumerGroupPartitionMetadata`: the load of its partition ended in the middle."""
+    broker = GroupBroker(partitions=1)
+    key = tables.ConsumerGroupPartitionMetadataKey(group_id="g")
+    epoch = tables.ConsumerGroupMetadataValue(epoch=3)
+    records = [
+        Record(tables.ConsumerGroupMetadataKey(group_id="g"), epoch),
+        Record(key, tables.ConsumerGroupPartitionMetadataValue()),
+        Record(tables.ConsumerGroupMetadataKey(group_id="h"), epoch),
+    ]
+    broker.coordinator.topic.append(0, list(map(encode, records)), leader_epoch=0, now_ms=0)
+    broker.kill()
+    listed = broker.ask(ListGroupsRequest(), 5).groups
+    assert [each.group_id for each in listed] == ["g", "h"]
+    answer = broker.ask(DeleteGroupsRequest(groups_names=["g"]), 2)
+    assert answer.results[0].error_code == NONE
+    broker.kill()
+    assert [each.group_id for each in broker.ask(ListGroupsRequest(), 5).groups] == ["h"]
+
+
+def test_a_record_that_contradicts_itself_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """It reads well, but a member has more partitions than epochs of them."""
+    broker = GroupBroker(partitions=1)
+    key = tables.ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="m")
+    value = tables.ConsumerGroupCurrentMemberAssignmentValue(
+        assigned_partitions=[
+            tables.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions(
+                topic_id=b"a" * 16, partitions=[0, 1], assignment_epochs=[1]
+            )
+        ]
+    )
+    broker.coordinator.topic.append(0, [encode(Record(key, value))], leader_epoch=0, now_ms=0)
+    broker.ask(commit_request("h", 4), 7)
+    broker.kill()
+    assert "__consumer_offsets-0: passed over the unreadable record at offset 0:" in caplog.text
+    assert committed(broker, "h") == 4
 
 
 def test_a_rotten_offset_is_not_served(caplog: pytest.LogCaptureFixture) -> None:

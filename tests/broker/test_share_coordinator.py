@@ -9,7 +9,7 @@ import pytest
 
 from broker.share_broker import ShareBroker
 from tidelog.cluster.metadata.image import SHARE_GROUP_STATE_TOPIC
-from tidelog.coordinators.share.records import Snapshot, decode
+from tidelog.coordinators.share.records import ShareRecord, Snapshot, Update, decode, encode
 from tidelog.coordinators.share.values import (
     Deletion,
     Initialization,
@@ -152,6 +152,19 @@ def test_states_survive_a_restart() -> None:
     assert ask(broker, SUMMARY, Reading(TOPIC_ID, 1))[0].start_offset == -1
     code, _ = error_of(broker, WRITE, Writing(TOPIC_ID, 0, 1, 6))
     assert code is ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_batch_that_ends_before_it_begins_is_not_loaded() -> None:
+    """Kafka takes such a batch from a client. Merging it with another one never ended."""
+    broker = ShareBroker()
+    begin(broker)
+    update = Update(0, 1, 5, 10, (StateBatch(30, 20, 0, 1), BATCH, StateBatch(15, 12, 0, 2)))
+    record = encode(ShareRecord(SharePartition("g", TOPIC_ID, 0), update))
+    topic = broker.share_states.coordinator.topic
+    topic.append(index_of(broker), [record], leader_epoch=0, now_ms=0)
+    broker.kill()
+    [state] = ask(broker, READ, Reading(TOPIC_ID, 0))
+    assert state == StateOutcome(state_epoch=1, start_offset=5, batches=(BATCH,))
 
 
 def test_a_coordinator_that_moves_or_loads() -> None:

@@ -21,6 +21,7 @@ from support.metadata import topic as topic_image
 from support.quorum_nodes import setting, simulate
 from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
+from tidelog.cluster.metadata.quorum_state import QuorumStateError
 from tidelog.cluster.metadata.replay import ImageBuilder
 from tidelog.cluster.metadata.snapshots import (
     SnapshotId,
@@ -241,6 +242,35 @@ def test_a_lost_log_below_its_snapshot_begins_there() -> None:
         assert log.image.broker_configs[""]["more"] == "1"
 
     asyncio.run(run())
+
+
+def test_a_snapshot_of_the_last_epoch_is_refused() -> None:
+    """No election can follow: the start ended in an assertion."""
+
+    async def run() -> None:
+        disk = SimDisk(1)
+        log = open_single(disk)
+        await log.commit([setting("n")])
+        await log.close()
+        builder = ImageBuilder(log.image)
+        image = builder.build(
+            offset=log.image.offset + 1, leader_epoch=(1 << 31) - 1, controller_id=-1
+        )
+        snapshot, data = encode_snapshot(image, NOW_MS)
+        disk.files().write_atomic(f"{FOLDER}/{snapshot.file_name}", data)
+        with pytest.raises(QuorumStateError, match="ends in epoch 2147483647, which no election"):
+            open_single(disk)
+
+    asyncio.run(run())
+
+
+def test_only_names_of_snapshots_are_taken_for_snapshots() -> None:
+    files = SimDisk(1).files()
+    files.make_dirs("f")
+    names = ["0" * 20 + "-0000000001", "0" * 20 + "-1", "0" * 20 + "-" + "1" * 300, "1-0000000001"]
+    for name in names:
+        files.write_atomic(f"f/{name[:200]}.checkpoint", b"")
+    assert list_snapshots(files, "f") == [SnapshotId(0, 1)]
 
 
 def test_a_follower_that_is_too_far_behind_gets_the_snapshot() -> None:

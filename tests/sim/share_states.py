@@ -156,7 +156,8 @@ class _Play:
         for shard in coordinator.led.active():
             loaded = coordinator.new_shard(shard.index, shard.leader_epoch)
             for chunk in coordinator.topic.load(shard.index):
-                coordinator.replay(loaded, chunk)
+                for header, record in chunk:
+                    coordinator.replay(loaded, header, record)
             for truth in self.truths:
                 key = SharePartition("g", self.topic_id, truth.partition)
                 require(loaded.state(key) == shard.state(key), f"{key}: the log lacks something")

@@ -14,14 +14,14 @@ from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.internal_topics import InternalTopic, LoadedRecord
     from tidelog.replication.purgatory import Timers
     from tidelog.seams import TimerHandle
-    from tidelog_protocol.records import Record
+    from tidelog_protocol.records import BatchHeader, Record
 
 __all__ = ["WRITE_ERRORS", "LedPartitions", "Owner", "Shard"]
 
@@ -53,7 +53,6 @@ class Shard(Protocol):
 
 
 S = TypeVar("S", bound=Shard)
-C = TypeVar("C")
 
 
 class Owner(Protocol[S]):
@@ -63,8 +62,9 @@ class Owner(Protocol[S]):
         """Create an empty shard, with `is_loading` set."""
         ...
 
-    def replay(self, shard: S, chunk: list[LoadedRecord]) -> None:
-        """Apply records; ProtocolError for unreadable ones."""
+    def replay(self, shard: S, header: BatchHeader, record: Record) -> None:
+        """Apply a record, or pass over one of an unknown type. ProtocolError for an unreadable one,
+        which changes nothing."""
         ...
 
     def loaded(self, shard: S) -> None:
@@ -176,31 +176,30 @@ class LedPartitions(Generic[S]):
                 self._name_passed_over(index)
                 self._owner.loaded(shard)
             else:
-                self._owner.replay(shard, chunk)
+                for header, record in chunk:
+                    self._replay(shard, header, record)
         except (StorageError, ProtocolError, OSError) as error:
             self._load_failed(shard, error)
         if self._loads and self._load_timer is None:
             self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
 
-    def decoded(
-        self, index: int, record: Record, decode: Callable[[bytes | None, bytes | None], C]
-    ) -> C | None:
-        """Return what a record of a partition says; None if it is of an unknown type or unreadable.
+    def _replay(self, shard: S, header: BatchHeader, record: Record) -> None:
+        """Apply a record of a partition, or name it and pass over it if it is unreadable.
 
         Clients with the id of Kafka's admin client may write to internal topics, and one such
         record must not end the service of all groups of its partition. The batch is whole: its
         checksum was compared. Kafka passes over unknown types alone.
         """
         try:
-            return decode(record.key, record.value)
+            self._owner.replay(shard, header, record)
         except ProtocolError as error:
+            index = shard.index
             count = self._passed_over[index] = self._passed_over.get(index, 0) + 1
             if count <= NAMED_MAX:
                 name, at = f"{self.topic.name}-{index}", record.offset
                 logger.error(
                     "%s: passed over the unreadable record at offset %d: %s", name, at, error
                 )
-            return None
 
     def _name_passed_over(self, index: int) -> None:
         count = self._passed_over.pop(index, 0)

@@ -35,6 +35,7 @@ from tidelog.cluster.metadata.features import METADATA_FEATURE
 from tidelog.cluster.metadata.image import NO_CONTROLLER, ClusterImage
 from tidelog.cluster.metadata.loading import load_metadata_log
 from tidelog.cluster.metadata.quorum_state import (
+    EPOCH_MAX,
     QUORUM_STATE,
     Election,
     QuorumStateError,
@@ -284,11 +285,16 @@ class MetadataLog:
         """Return this node's election state, at least the newest epoch of its log.
 
         QuorumStateError if it cannot know how it voted: a file that is damaged, or missing beside a
-        log with records. Kafka takes a missing file for a node that never voted. The only voter
-        does not need to know: the log's epochs replace its file.
+        log with records; also if the log or its snapshot ends in the last epoch there is. Kafka
+        takes a missing file for a node that never voted. The only voter does not need to know: the
+        log's epochs replace its file.
         """
         settings = self._settings
         epoch = self.log_end()[0]
+        if epoch >= EPOCH_MAX:
+            raise QuorumStateError(
+                settings.folder, f"ends in epoch {epoch}, which no election can follow"
+            )
         try:
             stored = read_quorum_state(settings.files, settings.folder)
             if stored is None and epoch and self._node_id in self.voters:

@@ -77,7 +77,8 @@ def list_snapshots(files: FileSystem, folder: str) -> list[SnapshotId]:
     found = []
     for name in names:
         offset, _, epoch = name.removesuffix(SUFFIX).partition("-")
-        if name.endswith(SUFFIX) and (offset + epoch).isdecimal() and len(offset) == 20:
+        lengths = (len(offset), len(epoch))
+        if name.endswith(SUFFIX) and lengths == (20, 10) and (offset + epoch).isdecimal():
             found.append(SnapshotId(int(offset), int(epoch)))
     return sorted(found)
 

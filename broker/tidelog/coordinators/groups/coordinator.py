@@ -39,10 +39,12 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.modern.topics import ImageTopics
     from tidelog.coordinators.groups.offsets import OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
-    from tidelog.replication.internal_topics import KeyValue, LoadedRecord
+    from tidelog.replication.internal_topics import KeyValue
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Clock
+    from tidelog_protocol.records import BatchHeader
+    from tidelog_protocol.records import Record as LogRecord
 
 __all__ = ["GroupCoordinator", "log_failure"]
 
@@ -121,22 +123,20 @@ class GroupCoordinator:
         assert self._image is not None, "an image makes this broker lead a shard"
         return limits_of(self._configured_as, self._image, group_type, group_id)
 
-    def replay(self, shard: GroupShard, chunk: list[LoadedRecord]) -> None:
-        """Apply records of the log."""
+    def replay(self, shard: GroupShard, header: BatchHeader, record: LogRecord) -> None:
+        """Apply a record of the log."""
         from tidelog.coordinators.groups.records import decode
 
-        now = self.now()
-        for header, record in chunk:
-            if header.is_control:
-                kind = control_type(record)
-                if kind in (ControlType.COMMIT, ControlType.ABORT):
-                    is_commit = kind == ControlType.COMMIT
-                    shard.ended(header.producer_id, record.offset + 1, now, is_commit=is_commit)
-                continue
-            change = self.led.decoded(shard.index, record, decode)
-            if change is not None:
-                producer_id = header.producer_id if header.is_transactional else None
-                shard.replay(change, record.offset + 1, now, producer_id)
+        if header.is_control:
+            kind = control_type(record)
+            if kind in (ControlType.COMMIT, ControlType.ABORT):
+                is_commit = kind == ControlType.COMMIT
+                shard.ended(header.producer_id, record.offset + 1, self.now(), is_commit=is_commit)
+            return
+        change = decode(record.key, record.value)
+        if change is not None:
+            producer_id = header.producer_id if header.is_transactional else None
+            shard.replay(change, record.offset + 1, self.now(), producer_id)
 
     def loaded(self, shard: GroupShard) -> None:
         """Start to serve the groups of a loaded shard."""

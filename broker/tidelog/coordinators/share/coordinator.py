@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.share.records import ShareRecord
     from tidelog.coordinators.share.wire import Operation
-    from tidelog.replication.internal_topics import LoadedRecord
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Timeline, TimerHandle
+    from tidelog_protocol.records import BatchHeader, Record
 
 __all__ = ["ShareCoordinator"]
 
@@ -106,12 +106,11 @@ class ShareCoordinator:
         updates = self.config.share_coordinator_snapshot_update_records_per_snapshot
         return ShareShard(index, leader_epoch, updates)
 
-    def replay(self, shard: ShareShard, chunk: list[LoadedRecord]) -> None:
-        """Apply records of the log."""
-        for header, each in chunk:
-            record = None if header.is_control else self.led.decoded(shard.index, each, decode)
-            if record is not None:
-                shard.replay(record, each.offset)
+    def replay(self, shard: ShareShard, header: BatchHeader, record: Record) -> None:
+        """Apply a record of the log."""
+        change = None if header.is_control else decode(record.key, record.value)
+        if change is not None:
+            shard.replay(change, record.offset)
 
     def loaded(self, shard: ShareShard) -> None:
         """Serve a loaded shard."""

@@ -141,7 +141,10 @@ def _update(value: bytes) -> Update:
 def _batches(
     found: Sequence[ShareSnapshotValue.StateBatch | ShareUpdateValue.StateBatch],
 ) -> tuple[StateBatch, ...]:
+    """Leave out a batch that ends before it begins: Kafka takes it from a client, it says nothing,
+    and merging it never ends."""
     return tuple(
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
         for each in found
+        if each.first_offset <= each.last_offset
     )

@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.transactions.markers import MarkerSender
     from tidelog.coordinators.transactions.producer_ids import ProducerIds
-    from tidelog.replication.internal_topics import KeyValue, LoadedRecord
+    from tidelog.replication.internal_topics import KeyValue
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Timeline, TimerHandle
+    from tidelog_protocol.records import BatchHeader, Record
     from tidelog_storage.types import TopicPartition
 
 __all__ = ["TransactionCoordinator"]
@@ -109,12 +110,11 @@ class TransactionCoordinator:
         """Create a shard; this and the next three methods are for `LedPartitions`."""
         return TransactionShard(index, leader_epoch)
 
-    def replay(self, shard: TransactionShard, chunk: list[LoadedRecord]) -> None:
-        """Apply records of the log."""
-        for header, each in chunk:
-            change = None if header.is_control else self.led.decoded(shard.index, each, decode)
-            if change is not None:
-                shard.replay(change, each.offset + 1)
+    def replay(self, shard: TransactionShard, header: BatchHeader, record: Record) -> None:
+        """Apply a record of the log."""
+        change = None if header.is_control else decode(record.key, record.value)
+        if change is not None:
+            shard.replay(change, record.offset + 1)
 
     def loaded(self, shard: TransactionShard) -> None:
         """Serve once everything loaded is committed, and complete decided transactions."""

@@ -23,6 +23,7 @@ from tidelog.coordinators.groups.modern.requests import Answer, RefusedError
 from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog.coordinators.groups.modern.subscriptions import Subscriptions
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.consumer_records import ConsumerGroupPartitionMetadataKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,6 +60,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         self.subscriptions = Subscriptions()  # of `members`
         self._statics: dict[str, str] = {}  # member ids by instance id
         self._owners: dict[tuple[bytes, int], str] = {}
+        self._has_partition_metadata = False  # a record that Kafka wrote until 4.0
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -253,6 +255,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
     # ---- records -----------------------------------------------------------------------------
 
     def _replay_other(self, key: Any, value: Any) -> None:
+        if isinstance(key, ConsumerGroupPartitionMetadataKey):
+            self._has_partition_metadata = value is not None
+            return
         self.patterns.pop(key.regular_expression, None)
         if value is not None:
             self.patterns[key.regular_expression] = frozenset(value.topics)
@@ -280,8 +285,15 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
             *RECORDS.removal(self.group_id, self.members),
             *(RECORDS.pattern_record(self.group_id, each, None) for each in sorted(self.patterns)),
             Record(RECORDS.target_epoch_key(group_id=self.group_id)),
+            *self._partition_metadata_tombstones(),
             Record(RECORDS.group_key(group_id=self.group_id)),
         ]
+
+    def _partition_metadata_tombstones(self) -> list[Record]:
+        """Without it, a start would find the group again by this record alone."""
+        if not self._has_partition_metadata:
+            return []
+        return [Record(ConsumerGroupPartitionMetadataKey(group_id=self.group_id))]
 
 
 def _merged(known: Subscription, request: Heartbeat) -> Subscription:
