@@ -188,7 +188,6 @@ WHY = {
     40: ("ExpireDelegationToken", NO_TOKENS),
     41: ("DescribeDelegationToken", NO_TOKENS),
     42: ("DeleteGroups", NEWER),
-    51: ("AlterUserScramCredentials", "SCRAM users cannot be altered yet"),
 }
 """API keys where the two differ: the name and the reason."""
 

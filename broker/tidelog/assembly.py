@@ -64,6 +64,7 @@ __all__ = [
     "quota_handlers",
     "sasl_handlers",
     "share_partitions",
+    "user_handlers",
 ]
 
 
@@ -124,7 +125,6 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     of_consumer_groups = keys_of("consumer_groups")
     of_transactions = keys_of("txns", "txn_admin")
     of_resources = [ApiKey.LIST_CONFIG_RESOURCES]
-    of_users = keys_of("users")
     return {
         **handlers,
         **late_handlers(of_groups, lambda: _group_handlers(parts)),
@@ -134,7 +134,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **acl_handlers(metadata, parts.controller, config),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
         **(_telemetry_handlers(parts) if config.metrics_prometheus_listener else {}),
-        **late_handlers(of_users, lambda: _user_handlers(metadata)),
+        **user_handlers(metadata, parts.controller),
         **sasl_handlers(),
         **_share_handlers(parts),
         **late_handlers(keys_of("streams_groups"), lambda: _streams_handlers(parts)),
@@ -251,6 +251,17 @@ def acl_handlers(
     return late_handlers(keys_of("acls"), of_acls)
 
 
+def user_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey, Handler]:
+    """Return the handlers of users' credentials."""
+
+    def of_users() -> dict[ApiKey, Handler]:
+        from tidelog.api.user_credentials import UserCredentialsApi
+
+        return UserCredentialsApi(metadata, controller).handlers()
+
+    return late_handlers(keys_of("users"), of_users)
+
+
 def _telemetry_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     def build() -> dict[ApiKey, Handler]:
         from tidelog.api.telemetry import TelemetryApi
@@ -266,12 +277,6 @@ def _resource_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
     from tidelog.api.config_resources import ConfigResourcesApi
 
     return ConfigResourcesApi(metadata).handlers()
-
-
-def _user_handlers(metadata: MetadataLog) -> dict[ApiKey, Handler]:
-    from tidelog.api.user_credentials import UserCredentialsApi
-
-    return UserCredentialsApi(metadata).handlers()
 
 
 def _group_handlers(parts: Parts) -> dict[ApiKey, Handler]:

@@ -31,6 +31,7 @@ from tidelog.assembly import (
     late_handlers,
     quota_handlers,
     sasl_handlers,
+    user_handlers,
 )
 from tidelog.cluster.controller.controller import TICK_SECONDS
 from tidelog.cluster.forwarding import ControllerDoor, Forwarding
@@ -326,7 +327,8 @@ class Membership:
         of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
         of_quotas = quota_handlers(metadata, controller)
         of_acls = acl_handlers(metadata, controller, config)
-        handlers = {**of_admins, **of_brokers, **of_quotas, **of_acls}
+        of_users = user_handlers(metadata, controller)
+        handlers = {**of_admins, **of_brokers, **of_quotas, **of_acls, **of_users}
         if not config.is_alone():
             handlers |= self._of_voters(quorum)
             handlers |= self._of_controllers(metadata)

@@ -67,6 +67,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
@@ -129,6 +130,7 @@ _ON_BOTH = frozenset(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.DESCRIBE_QUORUM,
         ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_CLUSTER,
@@ -288,6 +290,7 @@ _APIS = (
     Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), 1, "quotas"),
     Api(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), 1, "quotas"),
     Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), 0, "users"),
+    Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), 0, "users"),
     Api(ApiKey.VOTE, (0, 2), 0, "quorum"),
     Api(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), 1, "quorum"),
     Api(ApiKey.END_QUORUM_EPOCH, (0, 1), 1, "quorum"),

@@ -60,6 +60,8 @@ __all__ = [
 T = TypeVar("T")
 
 ALL = "0+"
+_SECRETS = frozenset({"auth_bytes", "hmac", "salted_password", "server_key", "stored_key"})
+"""Fields whose values no representation shows."""
 VERSION_MAX = 32767
 """Upper end of an open range such as "3+"."""
 
@@ -335,7 +337,11 @@ class Struct(metaclass=StructType):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        inner = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in self.FIELDS)
+        inner = ", ".join(
+            f"{field.name}={'[hidden]' if field.name in _SECRETS else repr(value)}"
+            for field in self.FIELDS
+            for value in (getattr(self, field.name),)
+        )
         return f"{type(self).__qualname__}({inner})"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import shutil
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import pytest
 
 import tidelog
 from tidelog.__main__ import main
+from tidelog.cli.scram_users import parse_scram
 from tidelog.cluster.formatting import bootstrap_checkpoint
 from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.image import ClusterImage
@@ -19,10 +22,11 @@ from tidelog_storage.checkpoints import read_meta_properties
 from tidelog_storage.os_files import OsFileSystem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 ID = "anchorAAAAAAAAAAAAAAAA"
+SCRAM = "SCRAM-SHA-256="
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, list[str], str]:
@@ -116,6 +120,103 @@ def test_the_bootstrap_checkpoint_is_a_whole_snapshot() -> None:
     image = decode_snapshot(SnapshotId(0, 0), bootstrap_checkpoint(1_700_000_000_000), "c")
     assert isinstance(image, ClusterImage)
     assert image.features == initial_levels()
+
+
+def test_scram_users_of_the_format_are_there_from_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--node-id", 1, "--data-dir", tmp_path, "-S", f"{SCRAM}[name=a,password=secret-a]"]
+    words += ["--add-scram", 'SCRAM-SHA-512=[name=b,iterations=8192,salt="N3E=",password=b]']
+    code, lines, error = run(capsys, *words)
+    assert (code, error) == (0, "")
+    assert "secret-a" not in "".join(lines)
+
+    async def test() -> None:
+        settings = {"node.id": "1", "log.dirs": str(tmp_path)}
+        for _ in range(2):
+            async with tidelog.Cluster(settings) as cluster:
+                users = cluster.brokers[0].server.metadata.image.scram_credentials
+                assert {key: one.iterations for key, one in users.items()} == {
+                    ("a", 1): 4096,
+                    ("b", 2): 8192,
+                }
+            (tmp_path / "bootstrap.checkpoint").unlink(missing_ok=True)
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda data: data[:-1], "is cut off"),
+        (lambda data: data[:300] + b"?" + data[301:], "is damaged at byte"),
+    ],
+)
+def test_a_damaged_bootstrap_checkpoint_refuses_the_start(
+    change: Callable[[bytes], bytes], error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "--node-id", 1, "--data-dir", tmp_path, "-S", f"{SCRAM}[name=a,password=x]")
+    file = tmp_path / "bootstrap.checkpoint"
+    file.write_bytes(change(file.read_bytes()))
+
+    async def test() -> None:
+        with pytest.raises(StartError, match=error):
+            async with tidelog.Cluster({"node.id": "1", "log.dirs": str(tmp_path)}):
+                pass
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("SCRAM", "Failed to find equals sign in SCRAM argument"),
+        ("X=[]", "The add-scram mechanism X is not supported."),
+        (f"{SCRAM}name=a", "Expected configuration string to start with ["),
+        (f"{SCRAM}[name=a", "Expected configuration string to end with ]"),
+        (f"{SCRAM}[name=a,hush]", "No equals sign found in a SCRAM component"),
+        (f"{SCRAM}[password=hush]", "You must supply 'name' to add-scram"),
+        (
+            f"{SCRAM}[name=a]",
+            "You must supply one of 'password' or 'saltedpassword' to add-scram",
+        ),
+        (
+            f"{SCRAM}[name=a,saltedpassword=aHVzaA==]",
+            "You must supply 'salt' with 'saltedpassword' to add-scram",
+        ),
+        (f"{SCRAM}[name=a,salt=h,password=hush]", "Failed to decode given salt"),
+        (f"{SCRAM}[name=a,password=hush,more=1]", "Unknown SCRAM configurations: more"),
+        (
+            f"{SCRAM}[name=a,password=hush,iterations=x]",
+            "Failed to parse iterations count: x",
+        ),
+        (
+            f"{SCRAM}[name=a,password=hush,iterations=4095]",
+            "The 'iterations' value must be >= 4096 for add-scram using SCRAM-SHA-256",
+        ),
+        (
+            f"{SCRAM}[name=a,password=hush,iterations=16385]",
+            "The 'iterations' value must be <= 16384 for add-scram using SCRAM-SHA-256",
+        ),
+    ],
+)
+def test_wrong_users_are_refused_without_their_passwords(
+    text: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, lines, said = run(capsys, "--node-id", 1, "--data-dir", tmp_path / "d", "-S", text)
+    assert (code, lines) == (1, [])
+    assert said == f"tidelog: --add-scram: {error}\n"
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_salted_password_is_that_of_rfc_7677() -> None:
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    salted = base64.b64encode(hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)).decode()
+    given = f"name=user,salt={base64.b64encode(salt).decode()}"
+    of_password = parse_scram(f"{SCRAM}[{given},password=pencil]", bytes)
+    assert parse_scram(f"{SCRAM}[{given},saltedpassword={salted}]", bytes) == of_password
+    assert of_password.salt == salt
+    assert parse_scram(f"{SCRAM}[name=user,password=pencil]", bytes).salt == bytes(20)
 
 
 def test_a_node_that_lost_its_disk_does_not_start_before_it_is_formatted(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
-import hmac
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +12,12 @@ import pytest
 import tidelog
 from support.clusters import run
 from tidelog.security.refused import RefusedError
-from tidelog.security.scram import SCRAM, ScramServer
-from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
+from tidelog.security.scram import SCRAM, ScramServer, credential
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 CLIENT = "rOprNGfwEbeRWgbNEkqO"
@@ -27,24 +28,15 @@ FINAL = f"c=biws,r={CLIENT}{SERVER},p={PROOF}"
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 
-def credential(name: str, mechanism: str, iterations: int = 4096) -> UserScramCredentialRecord:
-    number, hash_name = SCRAM[mechanism]
-    salted = hashlib.pbkdf2_hmac(hash_name, b"pencil", SALT, iterations)
-    client_key = hmac.digest(salted, b"Client Key", hash_name)
-    return UserScramCredentialRecord(
-        name=name,
-        mechanism=number,
-        salt=SALT,
-        stored_key=hashlib.new(hash_name, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", hash_name),
-        iterations=iterations,
-    )
+def of_user(name: str, iterations: int = 4096) -> UserScramCredentialRecord:
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", SALT, iterations)
+    return credential(SCRAM["SCRAM-SHA-256"], name, SALT, salted, iterations)
 
 
 USERS = {
-    ("user", 1): credential("user", "SCRAM-SHA-256"),
-    ("a,=b", 1): credential("a,=b", "SCRAM-SHA-256"),
-    ("weak", 1): credential("weak", "SCRAM-SHA-256", 4095),
+    ("user", 1): of_user("user"),
+    ("a,=b", 1): of_user("a,=b"),
+    ("weak", 1): of_user("weak", 4095),
 }
 
 
@@ -107,27 +99,45 @@ def test_final_messages_that_are_refused(
     assert server.user is None
 
 
-def test_a_client_of_another_implementation() -> None:
-    from aiokafka import AIOKafkaProducer
+def test_clients_of_others_set_users_and_are_them() -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import (
+        AdminClient,
+        ScramCredentialInfo,
+        ScramMechanism,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
+    )
 
     own = "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config"
     settings = {
-        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
         own: JAAS,
     }
 
+    def use(open_: str, closed: str) -> None:
+        admin = AdminClient({"bootstrap.servers": open_})
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        upsertion = UserScramCredentialUpsertion("user", info, b"pencil")
+        assert admin.alter_user_scram_credentials([upsertion])["user"].result(30) is None
+        of_user = {
+            "bootstrap.servers": closed,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "user",
+            "sasl.password": "pencil",
+        }
+        assert AdminClient(of_user).list_topics(timeout=30).brokers
+        removal = UserScramCredentialDeletion("user", ScramMechanism.SCRAM_SHA_512)
+        assert admin.alter_user_scram_credentials([removal])["user"].result(30) is None
+        with pytest.raises(KafkaException, match="does not exist"):
+            admin.alter_user_scram_credentials([removal])["user"].result(30)
+
     async def test() -> None:
         async with tidelog.Cluster(settings) as cluster:
-            server = cluster.brokers[0].server
-            await server.parts.controller._log.commit([credential("user", "SCRAM-SHA-512")])
-            async with AIOKafkaProducer(
-                bootstrap_servers=cluster.bootstrap_servers,
-                security_protocol="SASL_PLAINTEXT",
-                sasl_mechanism="SCRAM-SHA-512",
-                sasl_plain_username="user",
-                sasl_plain_password="pencil",
-            ):
-                assert {str(each.principal) for each in server.connections} == {"User:user"}
+            (broker,) = cluster.brokers[0].server.metadata.image.brokers.values()
+            addresses = [f"{host}:{port}" for _, host, port, _ in broker.endpoints]
+            await asyncio.to_thread(use, *addresses)
 
     run(test)

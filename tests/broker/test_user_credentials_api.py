@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -58,6 +59,6 @@ def described(
     )
     image = ClusterImage(cluster_id="c", scram_credentials=credentials or {})
     metadata: Any = SimpleNamespace(image=image)
-    response = UserCredentialsApi(metadata).handlers()[KEY](make_context(KEY, 0), request)
+    response = UserCredentialsApi(metadata, Mock()).handlers()[KEY](make_context(KEY, 0), request)
     codec = API[KEY].response_codec(0)
     return codec.decode(codec.encode(response))

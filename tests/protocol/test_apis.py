@@ -60,6 +60,7 @@ OffsetDelete 47 0 0 -
 DescribeClientQuotas 48 0 1 1
 AlterClientQuotas 49 0 1 1
 DescribeUserScramCredentials 50 0 0 0
+AlterUserScramCredentials 51 0 0 0
 Vote 52 0 2 0
 BeginQuorumEpoch 53 0 1 1
 EndQuorumEpoch 54 0 1 1
@@ -123,8 +124,8 @@ ON_BOTH = """
 Fetch SaslHandshake ApiVersions CreateTopics DeleteTopics DescribeAcls CreateAcls DeleteAcls
 DescribeConfigs AlterConfigs SaslAuthenticate CreatePartitions ElectLeaders IncrementalAlterConfigs
 AlterPartitionReassignments ListPartitionReassignments AlterClientQuotas
-DescribeUserScramCredentials DescribeQuorum UpdateFeatures DescribeCluster UnregisterBroker
-AddRaftVoter RemoveRaftVoter
+DescribeUserScramCredentials AlterUserScramCredentials DescribeQuorum UpdateFeatures
+DescribeCluster UnregisterBroker AddRaftVoter RemoveRaftVoter
 """
 
 

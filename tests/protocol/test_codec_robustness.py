@@ -59,7 +59,19 @@ def test_a_full_message_comes_back(table: type[Message]) -> None:
         assert each.decode(data + b"more") == message
         with pytest.raises(ProtocolError, match="bytes left over"):
             each.decode_whole(data + b"more")
-        assert eval(repr(message), vars(sys.modules[table.__module__])) == message
+        shown = repr(message)
+        if "=[hidden]" in shown:  # a secret
+            assert table.__name__ in WITH_SECRETS
+        else:
+            assert eval(shown, vars(sys.modules[table.__module__])) == message
+
+
+WITH_SECRETS = {
+    "AlterUserScramCredentialsRequest",
+    "SaslAuthenticateRequest",
+    "SaslAuthenticateResponse",
+    "UserScramCredentialRecord",
+}
 
 
 @every_table

@@ -30,6 +30,7 @@ CLUSTER_OPERATIONS: dict[ApiKey, Operation] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Operation.DESCRIBE_CONFIGS,
     ApiKey.ALTER_CLIENT_QUOTAS: Operation.ALTER_CONFIGS,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Operation.DESCRIBE,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Operation.ALTER,
     ApiKey.DESCRIBE_QUORUM: Operation.DESCRIBE,
     ApiKey.UPDATE_FEATURES: Operation.ALTER,
     ApiKey.UNREGISTER_BROKER: Operation.ALTER,
@@ -173,6 +174,18 @@ def _of_users(call: Call, text: str) -> Any:
     )
 
 
+def _altered_users(call: Call, text: str) -> Any:
+    Response: Any = call.api.response  # noqa: N806 - a class
+    Result = Response.AlterUserScramCredentialsResult  # noqa: N806 - a class
+    changes = (*call.request.deletions, *call.request.upsertions)
+    return Response(
+        results=[
+            Result(user=user, error_code=DENIED, error_message=text)
+            for user in sorted({change.name for change in changes})
+        ]
+    )
+
+
 def _without_entries(call: Call, text: str) -> Any:
     del text
     Response: Any = call.api.response  # noqa: N806 - a class
@@ -244,6 +257,7 @@ _FORMS: dict[ApiKey, Callable[[Call, str], Any]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: _moved,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _without_entries,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _of_users,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _altered_users,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _not_moving,
     **dict.fromkeys(_STATE, _of_share_state),
     ApiKey.ELECT_LEADERS: _at_each_and_at_the_top,

@@ -3,7 +3,7 @@
 Brokers:
 serve.py          runs one broker or several; serve_cluster.py  runs several
 broker.py         runs one node of a cluster
-format.py         formats the directories of a node
+format.py         formats the directories of a node; scram_users.py  its first users
 ending.py         ends a broker's process on a signal or at the end of its input
 log_lines.py      the log on standard error, as text or JSON
 heap.py           keeps garbage collections short

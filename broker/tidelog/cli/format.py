@@ -18,11 +18,12 @@ from tidelog.cli.streams import refuse, say
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog.cluster.formatting import FirstVoters
     from tidelog.cluster.metadata.voters import Voters
     from tidelog.config.broker import BrokerConfig
+    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 
 __all__ = ["main"]
 
@@ -77,6 +78,15 @@ def _parser() -> argparse.ArgumentParser:
         "--no-initial-controllers",
         action="store_true",
         help="for a node that joins a quorum whose voters can change",
+    )
+    parser.add_argument(
+        "-S",
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="MECHANISM=[...]",
+        help="add a SCRAM user, such as 'SCRAM-SHA-256=[name=alice,password=secret]'; also with"
+        " iterations=N, salt=BASE64, and saltedpassword=BASE64 in the place of a password",
     )
     add_settings_options(parser)
     return parser
@@ -148,13 +158,25 @@ def parse_controllers(text: str, listener: str) -> Voters:
     return tuple(voters[node_id] for node_id in sorted(voters))
 
 
+def _users(
+    arguments: Sequence[str], draw: Callable[[int], bytes]
+) -> list[UserScramCredentialRecord]:
+    """Return the SCRAM users that a new cluster has; ConfigError."""
+    if not arguments:
+        return []
+    from tidelog.cli.scram_users import parse_scram
+
+    return [parse_scram(text, draw) for text in arguments]
+
+
 def _format(config: BrokerConfig, options: argparse.Namespace) -> int:
     from tidelog.cluster.formatting import format_directories, look, random_cluster_id
     from tidelog.runtime import system_runtime
     from tidelog_protocol.primitives import uuid_to_str
 
-    first = _first_voters(config, options)
     runtime = system_runtime()
+    first = _first_voters(config, options)
+    users = _users(options.add_scram, runtime.rng.bytes)
     found = look([config], runtime.files)
     if found.unread:
         raise found.unread[0]
@@ -170,7 +192,7 @@ def _format(config: BrokerConfig, options: argparse.Namespace) -> int:
     cluster_id = found.cluster_id or given or random_cluster_id(runtime.rng.uuid)
     for path in found.formatted:
         say(f"{path} is formatted already, for node {config.node_id} of cluster {cluster_id}")
-    for path, directory_id in format_directories(found, runtime, cluster_id, first):
+    for path, directory_id in format_directories(found, runtime, cluster_id, first, users):
         kind = "metadata" if path == config.metadata_directory() else "data"
         say(
             f"formatted {kind} directory {path} for node {config.node_id} of cluster {cluster_id}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.metadata.features import initial_levels
-from tidelog.cluster.metadata.settings import METADATA_PARTITION
+from tidelog.cluster.metadata.settings import BOOTSTRAP_CHECKPOINT, METADATA_PARTITION
 from tidelog.start_error import StartError
 from tidelog_protocol.primitives import uuid_to_str
 from tidelog_storage.checkpoints import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.voters import Voter, Voters
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Runtime
+    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
     from tidelog_storage.seams import FileSystem
 
 __all__ = [
@@ -41,8 +42,6 @@ __all__ = [
     "not_formatted",
     "random_cluster_id",
 ]
-
-BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 
 
 class Formatting(NamedTuple):
@@ -169,10 +168,14 @@ def format_new(
 
 
 def format_directories(
-    found: Formatting, runtime: Runtime, cluster_id: str, first: FirstVoters | None = None
+    found: Formatting,
+    runtime: Runtime,
+    cluster_id: str,
+    first: FirstVoters | None = None,
+    users: Sequence[UserScramCredentialRecord] = (),
 ) -> list[tuple[str, bytes]]:
     """Format the unformatted directories; return their paths and new ids. `first` is None if the
-    settings name the voters.
+    settings name the voters; `users` are those of a new cluster.
 
     `meta.properties` is written last: a directory without it is not formatted. Other files are
     kept.
@@ -181,7 +184,7 @@ def format_directories(
     done = []
     for config, path in found.missing:
         make_durable_folder(files, path)
-        files.write_atomic(f"{path}/{BOOTSTRAP_CHECKPOINT}", bootstrap_checkpoint(now_ms))
+        files.write_atomic(f"{path}/{BOOTSTRAP_CHECKPOINT}", bootstrap_checkpoint(now_ms, users))
         directory_id = runtime.rng.uuid()
         if first is not None and path == config.metadata_directory():
             directory_id = first.directory_of(config.node_id, directory_id)
@@ -192,13 +195,17 @@ def format_directories(
     return done
 
 
-def bootstrap_checkpoint(now_ms: int) -> bytes:
+def bootstrap_checkpoint(now_ms: int, users: Sequence[UserScramCredentialRecord] = ()) -> bytes:
     """Return the first records of a new metadata log (KIP-778), as a snapshot, as Kafka's
     controller does."""
     from tidelog.cluster.metadata.image import ClusterImage  # noqa: PLC0415 - only a new cluster's brokers
     from tidelog.cluster.metadata.snapshots import encode_snapshot  # noqa: PLC0415 - pay for them
 
-    image = ClusterImage(cluster_id="", features=initial_levels())
+    image = ClusterImage(
+        cluster_id="",
+        features=initial_levels(),
+        scram_credentials={(user.name, user.mechanism): user for user in users},
+    )
     return encode_snapshot(image, now_ms)[1]
 
 

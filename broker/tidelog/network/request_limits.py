@@ -41,6 +41,7 @@ _OF_NAMES = frozenset(
         ApiKey.LEAVE_GROUP,
         ApiKey.SHARE_GROUP_HEARTBEAT,
         ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.DESCRIBE_QUORUM,
     }
 )

@@ -14,15 +14,14 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.security.refused import RefusedError
+from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
-
     Credentials = Callable[[str, int], UserScramCredentialRecord | None]
 
-__all__ = ["SCRAM", "Scram", "ScramServer"]
+__all__ = ["ITERATIONS_MAX", "ITERATIONS_MIN", "SCRAM", "Scram", "ScramServer", "credential"]
 
 
 class Scram(NamedTuple):
@@ -34,6 +33,7 @@ class Scram(NamedTuple):
 
 SCRAM = {"SCRAM-SHA-256": Scram(1, "sha256"), "SCRAM-SHA-512": Scram(2, "sha512")}
 ITERATIONS_MIN = 4096
+ITERATIONS_MAX = 16384  # of credentials that are set: a client has to compute as many
 
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _VALUE = r"[\x01-\x2b\x2d-\x7f]+"
@@ -42,6 +42,21 @@ _BASE64 = r"(?:[a-zA-Z0-9/+]{4})*(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)?"
 _MORE = rf"(?:,[A-Za-z]+={_VALUE})*"
 _FIRST = re.compile(rf"n,(?:a=({_NAME}))?,(?:m={_VALUE},)?(n=({_NAME}),r=({_NONCE})({_MORE}))")
 _FINAL = re.compile(rf"(c={_BASE64},r=({_NONCE})){_MORE},p=({_BASE64})")
+
+
+def credential(
+    scram: Scram, name: str, salt: bytes, salted_password: bytes, iterations: int
+) -> UserScramCredentialRecord:
+    """Return the record of a user's credential (ScramFormatter). The password is not in it."""
+    client_key = hmac.digest(salted_password, b"Client Key", scram.hash_name)
+    return UserScramCredentialRecord(
+        name=name,
+        mechanism=scram.number,
+        salt=salt,
+        stored_key=hashlib.new(scram.hash_name, client_key).digest(),
+        server_key=hmac.digest(salted_password, b"Server Key", scram.hash_name),
+        iterations=iterations,
+    )
 
 
 class State(Enum):

@@ -21,7 +21,7 @@
     quotas               DescribeClientQuotas, AlterClientQuotas
     telemetry            GetTelemetrySubscriptions, PushTelemetry (KIP-714)
     sasl                 SaslHandshake, SaslAuthenticate
-    users                DescribeUserScramCredentials
+    users                Describe- and AlterUserScramCredentials
     cluster_admin        ElectLeaders, Alter- and ListPartitionReassignments, UnregisterBroker
     controller           AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds,
                          Envelope

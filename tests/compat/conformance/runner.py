@@ -27,6 +27,7 @@ from compat.conformance import (  # noqa: F401 - importing registers the cases
     cases_transactions,
     cases_txn_admin,
     cases_txn_data,
+    cases_users,
 )
 from compat.conformance.messages import APIS, decode, encode, request_payload
 from compat.conformance.registry import Run, runs

@@ -74,6 +74,10 @@ if TYPE_CHECKING:
         BrokerRegistrationResponse,
     )
     from tidelog_protocol.messages.quotas import AlterClientQuotasRequest
+    from tidelog_protocol.messages.users import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+    )
     from tidelog_protocol.schema import Message
 
 _logger = logging.getLogger(__name__)
@@ -444,6 +448,17 @@ class Controller:
         decision = alter_client_quotas(self._log.latest, request)
         await self._log.commit(() if request.validate_only else decision.records)
         return decision.results
+
+    async def alter_user_credentials(
+        self, request: AlterUserScramCredentialsRequest
+    ) -> AlterUserScramCredentialsResponse:
+        """AlterUserScramCredentials; StorageError if it cannot be written."""
+        from tidelog.cluster.controller.user_credentials import alter_user_credentials
+        from tidelog_protocol.messages.users import AlterUserScramCredentialsResponse
+
+        decision = alter_user_credentials(self._log.latest, request)
+        await self._log.commit(decision.records)
+        return AlterUserScramCredentialsResponse(results=decision.results)
 
     # ---- ACLs ---------------------------------------------------------------------------------
 

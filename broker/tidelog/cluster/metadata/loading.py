@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.durable import check_order
 from tidelog.cluster.metadata.image import ClusterImage
-from tidelog.cluster.metadata.settings import METADATA_PARTITION, METADATA_TOPIC_ID
+from tidelog.cluster.metadata.records import decode_batch
+from tidelog.cluster.metadata.settings import (
+    BOOTSTRAP_CHECKPOINT,
+    METADATA_PARTITION,
+    METADATA_TOPIC_ID,
+)
+from tidelog_protocol.batch import LENGTH_OVERHEAD, crc_is_valid, iter_batches
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 from tidelog_storage.checkpoints import write_partition_metadata
 from tidelog_storage.config import LogConfig
 from tidelog_storage.folders import make_durable_folder
@@ -20,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.snapshotter import Snapshotter
     from tidelog_storage.log import Log
 
-__all__ = ["load_metadata_log"]
+__all__ = ["formatted_users", "load_metadata_log"]
 
 BATCH_BYTES_MAX = 8 << 20
 
@@ -74,3 +82,25 @@ def load_metadata_log(
         write_partition_metadata(files, folder, METADATA_TOPIC_ID)
     log.set_high_watermark(max(log.log_start_offset, snapshot_end))
     return log, image
+
+
+def formatted_users(settings: MetadataLogSettings) -> list[UserScramCredentialRecord]:
+    """Return the SCRAM users that formatting gave a new cluster (KIP-900); ProtocolError if the
+    file is damaged. Its levels of features do not count: those of this version do."""
+    path = f"{settings.directory}/{BOOTSTRAP_CHECKPOINT}"
+    if not settings.files.exists(path):
+        return []
+    users: list[UserScramCredentialRecord] = []
+    view = memoryview(settings.files.read_bytes(path))
+    end, is_whole = 0, False
+    for position, header in iter_batches(view):
+        end = position + header.batch_length + LENGTH_OVERHEAD
+        if not crc_is_valid(view, header, position):
+            raise ProtocolError(f"{path} is damaged at byte {position}")
+        is_whole = header.is_control and position > 0  # it ends with a footer
+        if not header.is_control:
+            records = decode_batch(view[position:end])
+            users += [one for one in records if isinstance(one, UserScramCredentialRecord)]
+    if not is_whole or end != len(view):
+        raise ProtocolError(f"{path} is cut off at byte {end}")
+    return users

@@ -33,7 +33,7 @@ from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.durable import DurableEnd, flush_log
 from tidelog.cluster.metadata.features import METADATA_FEATURE
 from tidelog.cluster.metadata.image import NO_CONTROLLER, ClusterImage
-from tidelog.cluster.metadata.loading import load_metadata_log
+from tidelog.cluster.metadata.loading import formatted_users, load_metadata_log
 from tidelog.cluster.metadata.quorum_state import (
     EPOCH_MAX,
     QUORUM_STATE,
@@ -137,6 +137,9 @@ class MetadataLog:
         self._transaction: list[Message] | None = None  # records of a transaction being replayed
         self._publishing = False
         self._broker_epoch = -1
+        self._first_users: Sequence[
+            tables.UserScramCredentialRecord
+        ] = ()  # if this node begins the cluster
         self._uncommitted: UncommittedVoters | None = None  # None: static voters
         self.on_voters: list[Callable[[], None]] = []
         """Called when `voters` may have changed (KIP-853)."""
@@ -270,6 +273,8 @@ class MetadataLog:
             self._find_voters(self.image.offset + 1)
         if self._is_only_voter:
             self.image = self._apply(self._log.log_end_offset)
+        if METADATA_FEATURE not in self.image.features:
+            self._first_users = formatted_users(self._settings)
         self.latest = self.image
         return self.image
 
@@ -404,7 +409,7 @@ class MetadataLog:
         self.latest = self.image
         self._leading = True
         if METADATA_FEATURE not in self.latest.features:
-            self.append(bootstrap_records())
+            self.append(bootstrap_records(self._first_users))
         if is_alone:
             self.image = self.latest
         for listener in self._leadership_listeners:

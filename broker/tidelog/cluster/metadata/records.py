@@ -52,14 +52,18 @@ def leader_change(leader_id: int, voters: Sequence[int], now_ms: int) -> Record:
     return Record(0, now_ms, key, value)
 
 
-def bootstrap_records() -> list[Message]:
-    """Return the first records of a new cluster (KIP-778, KIP-868)."""
+def bootstrap_records(
+    users: Iterable[tables.UserScramCredentialRecord] = (),
+) -> list[Message]:
+    """Return the first records of a new cluster (KIP-778, KIP-868), with its SCRAM users
+    (KIP-900)."""
     return [
         tables.BeginTransactionRecord(name="Bootstrap records"),
         *[
             tables.FeatureLevelRecord(name=name, feature_level=level)
             for name, level in initial_levels().items()
         ],
+        *users,
         tables.EndTransactionRecord(),
     ]
 

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from tidelog.seams import Clock, Executor
     from tidelog_storage.seams import FileSystem
 
-__all__ = ["METADATA_PARTITION", "METADATA_TOPIC_ID", "MetadataLogSettings"]
+__all__ = ["BOOTSTRAP_CHECKPOINT", "METADATA_PARTITION", "METADATA_TOPIC_ID", "MetadataLogSettings"]
 
 METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"  # what a new cluster begins with (KIP-778)
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 
 SEGMENT_BYTES = 1 << 30
