@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [
+    pytest.mark.nightly,  # a Kafka of its own
     pytest.mark.reference,
     pytest.mark.timeout(400),
     pytest.mark.xdist_group("compaction"),  # a JVM, for half a minute

@@ -114,6 +114,7 @@ def snapshots(node: Peer) -> list[str]:
     return sorted(path.name for path in folder.glob("*-*.checkpoint"))
 
 
+@pytest.mark.nightly  # a Kafka of its own
 @pytest.mark.reference
 def test_apache_kafka_goes_on_with_a_directory_of_tidelog(
     tmp_path: Path, ended: list[Peer]

@@ -8,8 +8,8 @@ from sim.cluster.faults import brokers_of
 from sim.run import run_seed
 
 SEEDS = 100
-SEEDS_IN_CI = 16  # five seconds of CPU each; `make nightly` runs the others, and thousands more
-SEEDS_PER_TEST = 4
+SEEDS_IN_CI = 4  # five seconds of CPU each; `make nightly` runs the others, and thousands more
+SEEDS_PER_TEST = 2
 FIRSTS = [
     pytest.param(first, marks=[] if first < 1000 + SEEDS_IN_CI else pytest.mark.nightly)
     for first in range(1000, 1000 + SEEDS, SEEDS_PER_TEST)

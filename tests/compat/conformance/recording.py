@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from compat.conformance.runner import Transcript
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -21,6 +23,15 @@ def load(folder: Path = FOLDER) -> dict[str, Transcript]:
     for file in sorted(folder.glob("*.json")):
         merged.update(json.loads(file.read_text(encoding="utf-8")))
     return merged
+
+
+def oldest_and_newest(keys: Iterable[str]) -> set[str]:
+    """Of each case the runs of these two versions."""
+    versions: dict[str, list[int]] = {}
+    for key in keys:
+        case, _, version = key.rpartition("-v")
+        versions.setdefault(case, []).append(int(version))
+    return {f"{case}-v{edge(of)}" for case, of in versions.items() for edge in (min, max)}
 
 
 def save(transcripts: dict[str, Transcript], folder: Path = FOLDER) -> None:

@@ -14,7 +14,7 @@ from compat.jvm import require_jars
 from compat.reference import ApacheKafka
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from compat.brokers import Broker
     from compat.conformance.registry import Run
@@ -46,15 +46,20 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def unlike(
-    api: str, broker: Broker, recorded: dict[str, Transcript], *, twice: bool = False
+    api: str,
+    broker: Broker,
+    recorded: dict[str, Transcript],
+    keys: Collection[str],
+    *,
+    twice: bool = False,
 ) -> list[str]:
-    """Differences of every recorded run of this API, as text.
+    """Differences of the chosen runs of this API, as text.
 
     With `twice`, a run that differs is run once more with names of its own.
     """
     wanted = [run for run in all_runs(broker.bootstrap) if run.case.api == api]
-    kept = [run for run in wanted if run.key in recorded]
-    assert kept, f"no case of {api} was recorded"
+    kept = [run for run in wanted if run.key in keys]
+    assert {run.key for run in kept} == {key for key in keys if key.startswith(f"{api}-")}
 
     def compared(run: Run, nonce: str = "") -> list[str]:
         heard = recording.comparable(transcript(run, broker.bootstrap, nonce), nonce)
@@ -77,11 +82,29 @@ def test_no_case_failed_when_it_was_recorded(recorded: dict[str, Transcript]) ->
     assert broken == []
 
 
+def test_the_oldest_and_the_newest_version_are_chosen() -> None:
+    keys = ["Fetch-a-v2-x-v9", "Fetch-a-v2-x-v10", "Fetch-a-v2-x-v11", "Fetch-b-v4"]
+    chosen = recording.oldest_and_newest(keys)
+    assert chosen == {"Fetch-a-v2-x-v9", "Fetch-a-v2-x-v11", "Fetch-b-v4"}
+
+
 @pytest.mark.compat
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("api", APIS)
 def test_answers_as_kafka_did(api: str, tidelog: Broker, recorded: dict[str, Transcript]) -> None:
-    assert unlike(api, tidelog, recorded) == []
+    chosen = recording.oldest_and_newest(recorded)
+    assert unlike(api, tidelog, recorded, chosen) == []
+
+
+@pytest.mark.compat
+@pytest.mark.nightly  # many requests; what breaks one version mostly breaks the newest
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("api", APIS)
+def test_versions_between_answer_as_kafka_did(
+    api: str, tidelog: Broker, recorded: dict[str, Transcript]
+) -> None:
+    between = recorded.keys() - recording.oldest_and_newest(recorded)
+    assert unlike(api, tidelog, recorded, between) == []
 
 
 @pytest.mark.reference
@@ -93,4 +116,4 @@ def test_the_recording_is_what_kafka_answers(
 ) -> None:
     # A JVM that a busy machine holds up for seconds throws members out: a reference that differs
     # must do so twice. Our own broker gets no second chance.
-    assert unlike(api, reference, recorded, twice=True) == []
+    assert unlike(api, reference, recorded, recorded, twice=True) == []
