@@ -123,7 +123,7 @@ class ClientListeners:
         new = {one.name: one for one in config.client_listeners() if one.name not in of_start}
         missing = [one for name, one in new.items() if name not in self._wanted]
         self._wanted = new
-        self._renew_certificates(config)
+        self._connections.renew(config.listener_settings)
         for name in self.added.keys() - new.keys():
             self.added.pop(name).close()
             self._connections.close_of(name)
@@ -140,14 +140,6 @@ class ClientListeners:
             )
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-
-    def _renew_certificates(self, config: BrokerConfig) -> None:
-        """Read the key and trust stores again, also if only the files have changed."""
-        for name, guard in self._connections.guards.items():
-            try:
-                guard.renew(config.listener_settings(name))
-            except ConfigError as error:
-                log.error("listener %s keeps its certificates: %s", name, error.message)
 
     async def _add(self, endpoint: Endpoint) -> None:
         try:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.network.dispatch import Handler, RequestContext
+    from tidelog.network.peer_security import PeerSecurities
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.directory_assignment import DirectoryAssignments
     from tidelog.replication.fetcher_manager import FetcherManager
@@ -82,6 +83,7 @@ OF_ADMINS = (
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
 )
+_TO_BROKERS = ("replica", "transactions")  # purposes of channels; others are to controllers
 LEAVE_S_MAX = 3.0  # limit for moving leaderships when this broker stops
 
 
@@ -128,6 +130,7 @@ class Membership:
         self._is_frozen = False
         self._network = runtime.network
         self._channels: list[PeerChannel] = []
+        self._securities: PeerSecurities | None = None
 
     @property
     def _parts(self) -> _Parts:
@@ -247,8 +250,14 @@ class Membership:
     # -- start -------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Bind the controller listener; OSError when its address is taken, ConfigError."""
+        """Bind the controller listener, and read what secures connections to other nodes; OSError
+        when its address is taken, ConfigError."""
         connections = self._connections
+        if not self._config.is_alone():
+            from tidelog.network.peer_security import PeerSecurities
+
+            self._securities = PeerSecurities(self._config, self._runtime)
+            self._securities.load()
         for endpoint in self._config.controller_listeners():
             connections.guard(self._config.listener_settings(endpoint.name), self._runtime)
             guard = connections.guards.get(endpoint.name)
@@ -425,6 +434,12 @@ class Membership:
             request_timeout_s=timeout_s,
             rng=runtime.rng,
         )
+        securities = self._securities
+        if securities is not None:
+            to_brokers = purpose in _TO_BROKERS
+            channel.security = (
+                securities.of_brokers() if to_brokers else securities.of_controllers()
+            )
         self._channels = [other for other in self._channels if not other.is_closed]
         self._channels.append(channel)
         return channel
@@ -542,6 +557,9 @@ class Membership:
         """Follow dynamic settings."""
         if self._fetchers is not None:
             self._fetchers.reconfigure(config)
+        if self._securities is not None:
+            self._securities.renew(config)
+        self._connections.renew(config.listener_settings)
         self._parts.lifecycle.reconfigured()
 
     def directory_failed(self, log_dir: str, error: OSError) -> None:
@@ -589,6 +607,13 @@ class Membership:
             self._listener.close()
         self._connections.stop()
         self._connections.abort()
+
+    def close_channels(self) -> None:
+        """Close what connections to other nodes are left; after all that uses them."""
+        for channel in self._channels:
+            channel.close()
+        if self._securities is not None:
+            self._securities.close()
 
 
 def _while_in(quorum: Quorum, handler: Handler) -> Handler:

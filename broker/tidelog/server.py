@@ -650,6 +650,7 @@ class BrokerServer:
         if self._metadata is not None:
             await self._metadata.close()
         membership.hang_up()
+        membership.close_channels()
 
     async def _close_connections(self) -> None:
         """Let clients read their last responses for a moment."""
@@ -694,6 +695,7 @@ class BrokerServer:
         if self._replicas is not None:
             await self._replicas.stop()
             self._replicas.close()
+        self._membership.close_channels()
         self.runtime.executor.close()
         await self.runtime.executor.wait_closed()  # no write may follow the locks' release
         if self._logs is not None:

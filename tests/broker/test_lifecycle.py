@@ -85,8 +85,9 @@ def lifecycle(
 ) -> tuple[BrokerLifecycle, Controller]:
     metadata = Metadata()
     controller = Controller(metadata, *script)
+    protocols = "PLAINTEXT:PLAINTEXT,OUTSIDE:SASL_SSL"
     made = BrokerLifecycle(
-        config=broker_config(broker_rack="r", **settings),
+        config=broker_config(broker_rack="r", listener_security_protocol_map=protocols, **settings),
         ask=controller.ask,
         metadata=metadata,  # type: ignore[arg-type]
         runtime=SimpleNamespace(clock=SystemClock(), rng=CountedRng()),  # type: ignore[arg-type]
@@ -124,6 +125,10 @@ def test_registration_is_asked_again_until_it_is_granted() -> None:
         assert len({request.incarnation_id for request in registrations}) == 1
         assert registrations[0].rack == "r"
         assert registrations[0].cluster_id == CLUSTER_ID
+        assert [(each.name, each.security_protocol) for each in registrations[0].listeners] == [
+            ("PLAINTEXT", 0),
+            ("OUTSIDE", 3),
+        ]
         heartbeats = controller.asked[4:]
         assert all(isinstance(request, BrokerHeartbeatRequest) for request in heartbeats)
         assert {request.broker_epoch for request in heartbeats} == {EPOCH}

@@ -85,10 +85,12 @@ async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
     return await asyncio.to_thread(function, *args)
 
 
-def librdkafka(bootstrap: str, **more: Any) -> dict[str, Any]:
-    """Settings of a librdkafka client that gives up nothing and says nothing."""
+def librdkafka(bootstrap: str | dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Settings of a librdkafka client that gives up nothing and says nothing; `bootstrap` may be
+    such settings."""
+    given = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
     return {
-        "bootstrap.servers": bootstrap,
+        **given,
         "log_level": 0,
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 200,
@@ -97,7 +99,9 @@ def librdkafka(bootstrap: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def create_topic(bootstrap: str, name: str, partitions: int, replicas: int, **config: str) -> None:
+def create_topic(
+    bootstrap: str | dict[str, Any], name: str, partitions: int, replicas: int, **config: str
+) -> None:
     """Create a topic and return when the broker that was asked serves it."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -115,7 +119,7 @@ def leader_of(bootstrap: str, topic: str, index: int = 0) -> int:
     return int(found.topics[topic].partitions[index].leader)
 
 
-def consume(bootstrap: str, topic: str, index: int = 0) -> list[bytes]:
+def consume(bootstrap: str | dict[str, Any], topic: str, index: int = 0) -> list[bytes]:
     """All records of a partition up to its present end."""
     from confluent_kafka import Consumer, TopicPartition
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from support.memory_transport import MemoryTransport
 from support.wire_client import request_bytes
 from tidelog.api.versions import VersionsApi
+from tidelog.assembly import sasl_handlers
 from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Deferred, Dispatcher, RequestContext
@@ -43,7 +44,7 @@ class HandlerBroker:
         versions = VersionsApi(
             served=handlers, cluster_id="c", node_id=1, image=lambda: ClusterImage("c")
         )
-        self.dispatcher = Dispatcher({**handlers, **versions.handlers()})
+        self.dispatcher = Dispatcher({**handlers, **versions.handlers(), **sasl_handlers()})
         self.connections = Connections(**limits)
         self.connections.open(self.dispatcher)
 

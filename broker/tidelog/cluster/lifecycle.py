@@ -30,6 +30,7 @@ from tidelog.cluster.metadata.features import (
     supported_levels,
     unsupported,
 )
+from tidelog.config.security_keys import PROTOCOLS
 from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import (
@@ -59,7 +60,6 @@ _log = logging.getLogger("tidelog.lifecycle")
 RETRY_S = 0.05  # after a failed attempt; with jitter and growing
 SHUT_DOWN_RETRY_S = 0.02  # between requests to shut down
 UNREACHABLE_S_MAX = 1.0  # without a controller for this long, it stops without permission
-_PLAINTEXT = 0
 
 # The cluster will not take this broker, whatever it does.
 _FATAL = {
@@ -133,7 +133,9 @@ class BrokerLifecycle:
                     name=endpoint.name,
                     host=endpoint.host,
                     port=endpoint.port,
-                    security_protocol=_PLAINTEXT,
+                    security_protocol=PROTOCOLS.index(
+                        config.listener_settings(endpoint.name).protocol
+                    ),
                 )
                 for endpoint in endpoints
             ],

@@ -232,23 +232,43 @@ class BrokerConfig(
                 "Only one of inter.broker.listener.name and security.inter.broker.protocol should"
                 " be set.",
             )
-        between = {self.inter_broker_listener()} if not self.is_alone() else set()
         for endpoint in (*self.client_listeners(), *self.controller_listeners()):
-            protocol = self.listener_settings(endpoint.name).protocol
-            is_between = endpoint.name in between or endpoint in self.controller_listeners()
-            if is_between and protocol != "PLAINTEXT":
-                raise ConfigError(
-                    "listeners",
-                    f"listeners: {endpoint.name} uses {protocol}, which is not supported there",
-                )
+            self.listener_settings(endpoint.name)
+        if not self.is_alone():
+            self._check_mechanism(
+                self.inter_broker_listener(), "sasl.mechanism.inter.broker.protocol"
+            )
+            self._check_mechanism(
+                self.controller_listener_names[0], "sasl.mechanism.controller.protocol"
+            )
+
+    def _check_mechanism(self, listener: str, key: str) -> None:
+        """Check that nodes can authenticate to each other on a listener."""
+        settings = self.listener_settings(listener)
+        is_here = listener in [
+            endpoint.name for endpoint in (*self.client_listeners(), *self.controller_listeners())
+        ]
+        if not settings.is_sasl or not is_here:
+            return
+        enabled = settings.value("sasl.enabled.mechanisms")
+        if settings.value(key) not in enabled:
+            raise ConfigError(
+                key,
+                f"{key}: {settings.value(key)} must be included in"
+                f" {settings.key('sasl.enabled.mechanisms')}, {','.join(enabled)}, when SASL is"
+                f" used on {listener}",
+            )
 
     def listener_settings(self, listener: str) -> ListenerSettings:
         """Return the settings of one listener; ConfigError if its protocol is unknown."""
         key = "listener.security.protocol.map"
         protocols = security_protocols(self.listener_security_protocol_map)
-        # As in Kafka: until the map is set, controllers' listeners of other names have no security.
+        # As in Kafka: until the map is set, controllers' listeners of other names have no security,
+        # unless another listener has some.
         if key not in self.given and listener in self.controller_listener_names:
-            protocols.setdefault(listener, "PLAINTEXT")
+            names = [endpoint.name for endpoint in parse_endpoints("listeners", self.listeners)]
+            if not any(protocols.get(name, "PLAINTEXT") != "PLAINTEXT" for name in names):
+                protocols.setdefault(listener, "PLAINTEXT")
         if listener not in protocols:
             raise ConfigError(
                 key, f"Listener with name {listener} defined in listeners not found in {key}."

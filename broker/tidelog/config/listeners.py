@@ -21,6 +21,8 @@ LISTENER_PREFIX = "listener.name."
 _OWN = {**collect_keys(TlsKeys), **collect_keys(SaslKeys)}
 _NEVER_OWN = {
     "security.inter.broker.protocol",
+    "sasl.mechanism.inter.broker.protocol",
+    "sasl.mechanism.controller.protocol",
     "connection.failed.authentication.delay.ms",
 }
 

@@ -104,7 +104,7 @@ class TlsKeys:
 
 
 class SaslKeys:
-    """Authentication of clients."""
+    """Authentication of clients, and of this broker to others."""
 
     sasl_enabled_mechanisms: list[str] = strings(
         ("GSSAPI",),
@@ -113,8 +113,18 @@ class SaslKeys:
         "GSSAPI, Kafka's default, is not there.",
         mode=PER_BROKER,
     )
+    sasl_mechanism_inter_broker_protocol: str = string(
+        "GSSAPI",
+        "SASL mechanism with which this broker authenticates to other brokers, one of "
+        "sasl.enabled.mechanisms.",
+        mode=PER_BROKER,
+    )
+    sasl_mechanism_controller_protocol: str = string(
+        "GSSAPI", "SASL mechanism with which this node authenticates to controllers."
+    )
     sasl_jaas_config: str | None = secret(
-        "Login module and options in JAAS form: users of PLAIN, rules of tokens. "
+        "Login module and options in JAAS form: users of PLAIN, rules of tokens; also username and "
+        "password of this broker where it authenticates to others. "
         "Given for a mechanism of a listener, as "
         "listener.name.sasl_ssl.plain.sasl.jaas.config."
     )

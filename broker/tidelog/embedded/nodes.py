@@ -386,26 +386,26 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
 
     async def known(self) -> set[int]:
         """Ask it for Metadata, as a client does."""
-        from tidelog.network.peers import PeerChannel, PeerError  # noqa: PLC0415 - clusters alone need it
+        from tidelog.network.peer_security import PeerSecurities  # noqa: PLC0415 - clusters alone
+        from tidelog.network.peers import PeerChannel, PeerError  # noqa: PLC0415 - too
         from tidelog_protocol.messages.cluster import MetadataRequest  # noqa: PLC0415
 
-        address = self._bootstrap_server
-        if self.config.advertised_listeners is not None:  # clients may use a mapped port
-            address = self.config.advertised_listeners[-1].partition("://")[2]
-        host, _, port = address.rpartition(":")
+        # As another broker does: clients may use a mapped port, and have other secrets.
+        name = self.config.inter_broker_listener()
+        (inner,) = [each for each in self.config.advertised_endpoints() if each.name == name]
+        host, _, port = self._bootstrap_server.rpartition(":")
+        address = (inner.host or host.strip("[]"), inner.port or int(port))
         runtime = system_runtime()
-        channel = PeerChannel(
-            runtime.network,
-            runtime.clock,
-            (host.strip("[]"), int(port)),
-            client_id="tidelog",
-        )
+        securities = PeerSecurities(self.config, runtime)
+        channel = PeerChannel(runtime.network, runtime.clock, address, client_id="tidelog")
+        channel.security = securities.of_brokers()
         try:
             answer = await channel.ask(MetadataRequest(topics=[]))
         except PeerError:
             return set()
         finally:
             channel.close()
+            securities.close()
         return {broker.node_id for broker in answer.brokers}
 
     async def ask(self, call: str, args: Mapping[str, Any]) -> Any:

@@ -8,4 +8,5 @@ request_limits.py  how many elements a request may have
 wide_requests.py   those of thousands of elements in parts
 observer.py     the log and the meters of requests
 peers.py        a request channel to another broker
+peer_security.py   its TLS and SASL
 """

@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tidelog.network.connection import Connection
+from tidelog_storage.config_key import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,6 +93,14 @@ class Connections:
             from tidelog.security.guard import Guard  # noqa: PLC0415 - few listeners have one
 
             self.guards[settings.listener] = Guard(settings, runtime, self._credential)
+
+    def renew(self, settings_of: Callable[[str], ListenerSettings]) -> None:
+        """Read the key and trust stores again, also if only the files have changed."""
+        for name, guard in self.guards.items():
+            try:
+                guard.renew(settings_of(name))
+            except ConfigError as error:
+                log.error("listener %s keeps its certificates: %s", name, error.message)
 
     def _credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
         return self.credentials(user, mechanism)

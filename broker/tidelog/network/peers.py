@@ -6,7 +6,8 @@ forwarding and the broker's life cycle use it; it does not know what requests me
 
 All nodes of a cluster are tidelog, so nothing is negotiated: a request goes out in the newest
 version unless the caller says otherwise. Requests of several callers are pipelined; the other side
-answers in order, and answers are matched by correlation id.
+answers in order, and answers are matched by correlation id. TLS and SASL are those of
+`peer_security.py`.
 
 A request that is not answered in time closes the connection, as in Kafka's client: requests behind
 it would not be answered either. Every failure is a `PeerError`; it is then unknown whether the
@@ -16,8 +17,11 @@ request took effect.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING, Any
 
+from tidelog.network.peer_security import tls_reason
+from tidelog.security.refused import RefusedError
 from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import (
@@ -31,6 +35,7 @@ from tidelog_protocol.frames import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tidelog.network.peer_security import PeerSecurity
     from tidelog.seams import Clock, Network, Rng
     from tidelog_protocol.apis import Api
     from tidelog_protocol.schema import Buffer, Message
@@ -75,6 +80,8 @@ class PeerChannel:
         self._failures = 0  # failed attempts to connect in a row
         self._not_before = 0.0  # monotonic time of the next attempt
         self._closed = False
+        self.security: PeerSecurity | None = None
+        """The TLS and SASL of its connections, if they have any."""
 
     def __repr__(self) -> str:
         return f"<PeerChannel {self._client_id} to {self.host}:{self.port}>"
@@ -100,22 +107,28 @@ class PeerChannel:
         try:
             async with asyncio.timeout(seconds):
                 link = await self._connected()
-                self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
-                name = self._client_id if client_id is None else client_id
-                header = RequestHeader(api.key, version, self._correlation_id, name)
-                answer = link.send(api, header, request_message)
-                return await answer
+                return await self._send(link, request_message, version, client_id)
         except TimeoutError:
             text = f"{self.host}:{self.port}: no answer to {api.name} within {seconds:g} s"
             if link is not None:
                 link.end(text)
             raise PeerError(text) from None
 
+    def _send(
+        self, link: _Link, request_message: Message, version: int, client_id: str | None = None
+    ) -> asyncio.Future[Any]:
+        assert request_message.API_KEY is not None
+        api = API[request_message.API_KEY]
+        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        name = self._client_id if client_id is None else client_id
+        header = RequestHeader(api.key, version, self._correlation_id, name)
+        return link.send(api, header, request_message)
+
     async def _connected(self) -> _Link:
         """Return the open connection, or open one; all callers share one attempt."""
         if self._closed:
             raise PeerError(f"{self!r} is closed")
-        if self._link is not None and self._link.is_open:
+        if self._link is not None and self._link.is_usable(self._clock):
             return self._link
         connecting = self._connecting
         if connecting is None:
@@ -138,16 +151,57 @@ class PeerChannel:
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         try:
-            _, link = await self._network.connect(
-                self.host, self.port, lambda: _Link(f"{self.host}:{self.port}")
-            )
-        except OSError:
+            link = await self._open()
+        except (OSError, PeerError):
             self._back_off()
             raise
-        assert isinstance(link, _Link)
         self._failures = 0
-        self._link = link
+        before, self._link = self._link, link
+        if before is not None:
+            before.retire()
         return link
+
+    async def _open(self) -> _Link:
+        """Open a connection and authenticate it; OSError, PeerError."""
+        security, address = self.security, (self.host, self.port)
+        tls = None if security is None else security.tls
+        try:
+            _, link = await self._network.connect(
+                self.host, self.port, lambda: _Link(f"{self.host}:{self.port}"), tls
+            )
+        except ssl.SSLError as error:
+            raise self._refused(tls_reason(error) or str(error)) from error
+        assert isinstance(link, _Link)
+        if security is None:
+            return link
+        try:
+            async with asyncio.timeout(self._request_timeout_s):
+                seconds = await security.authenticate(
+                    lambda message, version: self._send(link, message, version)
+                )
+        except TimeoutError:
+            link.end("authentication")
+            text = f"no answer to its authentication within {self._request_timeout_s:g} s"
+            raise PeerError(f"{self.host}:{self.port}: {text}") from None
+        except RefusedError as error:
+            link.end("authentication")
+            raise self._refused(str(error)) from error
+        except PeerError:
+            if link.tls_failure is not None:
+                security.failed(address, link.tls_failure)
+            raise
+        except asyncio.CancelledError:
+            link.end(f"{self!r} is closed")
+            raise
+        link.replace_at = None if seconds is None else self._clock.monotonic() + seconds
+        security.succeeded(address)
+        return link
+
+    def _refused(self, reason: str) -> PeerError:
+        """Return the error of an authentication that failed, after a line in the log."""
+        if self.security is not None:
+            self.security.failed((self.host, self.port), reason)
+        return PeerError(f"{self.host}:{self.port}: {reason}")
 
     def _connected_or_not(self, task: asyncio.Task[_Link]) -> None:
         self._connecting = None
@@ -227,7 +281,12 @@ class _Link(asyncio.BufferedProtocol):
         self._reader = FrameReader(FRAME_BYTES_MAX, memoryview(bytearray(RECEIVE_BUFFER_BYTES)))
         self._waiting: dict[int, tuple[Api, int, asyncio.Future[Any]]] = {}
         self._transport: Any = None
+        self._is_retired = False
         self.is_open = True
+        self.replace_at: float | None = None
+        """The monotonic time from which requests go to another connection."""
+        self.tls_failure: str | None = None
+        """Why TLS ended the connection, if it did."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -242,9 +301,21 @@ class _Link(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport = gate(self._transport)
 
+    def is_usable(self, clock: Clock) -> bool:
+        """Return whether a request may be sent now."""
+        return self.is_open and (self.replace_at is None or clock.monotonic() < self.replace_at)
+
+    def retire(self) -> None:
+        """Close the connection when all awaited responses are there."""
+        self._is_retired = True
+        if not self._waiting:
+            self.end("connection replaced")
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self.end("connection lost" if exc is None else str(exc) or type(exc).__name__)
+        self.tls_failure = tls_reason(exc)
+        reason = "connection lost" if exc is None else str(exc) or type(exc).__name__
+        self.end(self.tls_failure or reason)
 
     def eof_received(self) -> None:
         """Close the connection when the other side ends its stream."""
@@ -294,6 +365,8 @@ class _Link(asyncio.BufferedProtocol):
             raise
         if not future.done():
             future.set_result(response)
+        if self._is_retired and not self._waiting:
+            self.end("connection replaced")
 
     def end(self, reason: str) -> None:
         """Close at once; all awaited responses fail."""

@@ -5,6 +5,7 @@ guard.py        the security of one listener
 sasl.py         the SASL mechanisms of a listener; refused.py  why one failed
 plain.py        PLAIN; scram.py  SCRAM-SHA-256 and SCRAM-SHA-512
 oauthbearer.py  OAUTHBEARER with unsecured tokens
+login.py        how this broker authenticates to others
 jaas.py         login modules as `sasl.jaas.config` names them
 tls.py          contexts of TLS for listeners and for connections to other brokers
 stores.py       key and trust stores of Java as PEM

@@ -6,6 +6,7 @@ somewhere else is in a file of its own, which only this user may read, while it 
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import tempfile
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tidelog.config.listeners import ListenerSettings
 
 __all__ = ["RenewableContext", "client_context", "server_context"]
+
+log = logging.getLogger("tidelog.network.authentication")
 
 _VERSIONS = {
     "TLSv1.2": ssl.TLSVersion.TLSv1_2,
@@ -54,9 +57,41 @@ class RenewableContext(ssl.SSLContext):
         return context
 
 
+_TOLD = (
+    "CERTIFICATE_VERIFY_FAILED",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE",
+    "NO_SHARED_CIPHER",
+    "UNSUPPORTED_PROTOCOL",
+)
+
+
+class _TellingObject(ssl.SSLObject):
+    """A server's connection that tells its client why the handshake failed: asyncio closes it with
+    the error, and leaves the alert in the buffer. So the error waits for the next call: until the
+    client has the alert and closes, or for the time limit of handshakes."""
+
+    _error: ssl.SSLError | None = None
+
+    def do_handshake(self) -> None:
+        """Do the next step."""
+        if self._error is not None:
+            raise self._error
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError):
+            raise
+        except ssl.SSLError as error:
+            log.info("failed authentication: TLS handshake: %s", error.reason or error)
+            if error.reason not in _TOLD:  # the client may not speak TLS at all
+                raise
+            self._error = error
+            raise ssl.SSLWantReadError from error
+
+
 def server_context(settings: ListenerSettings) -> ssl.SSLContext:
     """Return the context of a listener; ConfigError names the key that is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = _TellingObject
     context.options |= ssl.OP_NO_RENEGOTIATION
     if not _load_own(context, settings):
         key = settings.key("ssl.keystore.location")

@@ -1,0 +1,171 @@
+"""TLS and SASL of connections to other nodes, as the settings of their listeners say.
+
+`PeerChannel` connects with the context, has each connection authenticated before its first request,
+and replaces it before its session ends (KIP-368: a new connection in the place of an
+authentication on the old one). Channels to PLAINTEXT listeners have none of this.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from tidelog.security.login import Means, login_of
+from tidelog.security.refused import RefusedError
+from tidelog.security.tls import client_context
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.cluster import ApiVersionsRequest
+from tidelog_protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from tidelog_storage.config_key import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.config.listeners import ListenerSettings
+    from tidelog.seams import Executor, Runtime
+    from tidelog.security.login import Login
+    from tidelog_protocol.schema import Message
+
+    Ask = Callable[[Message, int], Awaitable[Any]]
+
+__all__ = ["PeerSecurities", "PeerSecurity", "tls_reason"]
+
+log = logging.getLogger("tidelog.network.peers")
+
+HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2
+SESSION_PART = (0.85, 0.95)  # Kafka's window of a session's time in which it is renewed
+
+
+class PeerSecurity:
+    """The security of all connections to the listeners of one name."""
+
+    def __init__(
+        self, settings: ListenerSettings, mechanism_key: str, mechanism: str, means: Means
+    ) -> None:
+        """ConfigError if the settings do not fit. `mechanism_key` is the setting that names the
+        mechanism."""
+        self._means = means
+        self._mechanism = mechanism
+        self._login: Login | None = None
+        self._reported: dict[tuple[str, int], str] = {}  # the reason of the last failure
+        self.tls: ssl.SSLContext | None = client_context(settings) if settings.is_tls else None
+        """The context of new connections."""
+        if settings.is_sasl:
+            self._login = login_of(settings, mechanism_key, mechanism, means)
+
+    def renew(self, settings: ListenerSettings) -> None:
+        """Use the certificates of these settings for new connections; ConfigError."""
+        if self.tls is not None:
+            self.tls = client_context(settings)
+
+    async def authenticate(self, ask: Ask) -> float | None:
+        """Authenticate a new connection; return after how many seconds to replace it, None: never.
+
+        `ask` sends a request on it and returns the response. RefusedError. Without SASL it waits
+        for an answer: with TLS 1.3 a server refuses a client's certificate after the handshake.
+        """
+        if self._login is None:
+            await ask(ApiVersionsRequest(), 0)
+            return None
+        chosen = await ask(SaslHandshakeRequest(mechanism=self._mechanism), HANDSHAKE_VERSION)
+        if chosen.error_code:
+            raise RefusedError(
+                f"{self._mechanism} is not enabled there, {', '.join(chosen.mechanisms)} is"
+                if chosen.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+                else ErrorCode(chosen.error_code).name
+            )
+        lifetime_ms = 0
+
+        async def talk(token: bytes) -> bytes:
+            nonlocal lifetime_ms
+            answer = await ask(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
+            if answer.error_code:
+                name = ErrorCode(answer.error_code).name
+                raise RefusedError(answer.error_message or name)
+            lifetime_ms = answer.session_lifetime_ms
+            return bytes(answer.auth_bytes)
+
+        await self._login(talk)
+        if not lifetime_ms:
+            return None
+        return lifetime_ms / 1000 * self._means.rng.uniform(*SESSION_PART)
+
+    def failed(self, address: tuple[str, int], reason: str) -> None:
+        """Log that an address cannot be connected to securely: once for each reason."""
+        if self._reported.get(address) != reason:
+            self._reported[address] = reason
+            log.warning("no authenticated connection to %s:%d: %s", *address, reason)
+
+    def succeeded(self, address: tuple[str, int]) -> None:
+        """Log the next failure."""
+        self._reported.pop(address, None)
+
+
+def tls_reason(error: BaseException | None) -> str | None:
+    """Return why TLS failed, in plain words; None for another error."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    return None
+
+
+class PeerSecurities:
+    """Those of the listeners to which a node connects: of brokers, and of controllers."""
+
+    def __init__(self, config: BrokerConfig, runtime: Runtime) -> None:
+        self._config = config
+        self._runtime = runtime
+        self._executor: Executor | None = None
+        self._made: dict[str, PeerSecurity | None] = {}  # by the name of the listener
+
+    def load(self) -> None:
+        """Read the files of both, so that the start finds what is wrong; ConfigError."""
+        self.of_brokers()
+        self.of_controllers()
+
+    def of_brokers(self) -> PeerSecurity | None:
+        """Return that of the listener for traffic between brokers; None if it is PLAINTEXT."""
+        return self._of(
+            self._config.inter_broker_listener(), "sasl.mechanism.inter.broker.protocol"
+        )
+
+    def of_controllers(self) -> PeerSecurity | None:
+        """Return that of the controllers' listener; None if it is PLAINTEXT."""
+        return self._of(
+            self._config.controller_listener_names[0], "sasl.mechanism.controller.protocol"
+        )
+
+    def _of(self, listener: str, mechanism_key: str) -> PeerSecurity | None:
+        if listener not in self._made:
+            settings = self._config.listener_settings(listener)
+            self._made[listener] = self.new(settings, mechanism_key, settings.value(mechanism_key))
+        return self._made[listener]
+
+    def new(
+        self, settings: ListenerSettings, mechanism_key: str, mechanism: str
+    ) -> PeerSecurity | None:
+        """Return the security of a listener with these settings; None if it is PLAINTEXT."""
+        if settings.protocol == "PLAINTEXT":
+            return None
+        runtime = self._runtime
+        if self._executor is None:
+            self._executor = runtime.new_executor("sasl", 1)
+        means = Means(runtime.clock, runtime.rng, self._executor)
+        return PeerSecurity(settings, mechanism_key, mechanism, means)
+
+    def renew(self, config: BrokerConfig) -> None:
+        """Read the key and trust stores again, for new connections."""
+        for listener, made in self._made.items():
+            if made is not None:
+                try:
+                    made.renew(config.listener_settings(listener))
+                except ConfigError as error:
+                    log.error("connections to %s keep their certificates: %s", listener, error)
+
+    def close(self) -> None:
+        """End the thread that computes; no connection begins any more."""
+        if self._executor is not None:
+            self._executor.close()

@@ -1,0 +1,456 @@
+"""TLS and SASL between nodes: what a channel does, and clusters whose nodes authenticate."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.certificates import Authority, authority
+from support.clusters import consume, create_topic, has_isr_of, in_thread, librdkafka, run, until
+from support.handler_broker import HandlerBroker
+from support.secured import BEARER_JAAS, SCRAM_JAAS, SecuredCluster, plain_jaas
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig, ConfigError
+from tidelog.network.peer_security import PeerSecurities
+from tidelog.network.peers import PeerChannel, PeerError
+from tidelog.runtime import system_runtime
+from tidelog_protocol.messages.groups import HeartbeatRequest
+from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=7, member_id="m")
+ON = "listener.name.inner"
+
+
+def config(protocol: str, mechanism: str = "", **more: str) -> BrokerConfig:
+    """A node that connects to a listener INNER."""
+    settings = {
+        **DEVELOPER_PROFILE,
+        "listeners": "INNER://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
+        "listener.security.protocol.map": f"INNER:{protocol},CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "INNER",
+        "connection.failed.authentication.delay.ms": "1",
+        **authority().listener("broker"),
+    }
+    if mechanism:
+        settings["sasl.enabled.mechanisms"] = mechanism
+        settings["sasl.mechanism.inter.broker.protocol"] = mechanism
+    return BrokerConfig.from_properties({**settings, **more})
+
+
+class Inner:
+    """A listener INNER with settings of its own, and channels to it."""
+
+    def __init__(self) -> None:
+        self.runtime = system_runtime()
+        self.broker = HandlerBroker()
+        self.port = 0
+        self._made: list[tuple[PeerChannel, PeerSecurities]] = []
+
+    def channel(self, settings: BrokerConfig, host: str = "127.0.0.1") -> PeerChannel:
+        securities = PeerSecurities(settings, self.runtime)
+        channel = PeerChannel(
+            self.runtime.network, self.runtime.clock, (host, self.port), client_id="test"
+        )
+        channel.security = securities.of_brokers()
+        self._made.append((channel, securities))
+        return channel
+
+    def close(self) -> None:
+        for channel, securities in self._made:
+            channel.close()
+            securities.close()
+
+
+@asynccontextmanager
+async def inner(settings: BrokerConfig) -> AsyncIterator[Inner]:
+    it = Inner()
+    connections = it.broker.connections
+    connections.guard(settings.listener_settings("INNER"), it.runtime)
+    connections.credentials = credential
+    listener = await it.runtime.network.listen(
+        "127.0.0.1",
+        0,
+        lambda: connections.factory("INNER"),
+        connections.guards["INNER"].tls,
+    )
+    it.port = listener.port
+    try:
+        yield it
+    finally:
+        it.close()
+        listener.close()
+        connections.abort()
+        connections.stop()
+        await it.broker.dispatcher.stop()
+
+
+def credential(user: str, mechanism: int) -> UserScramCredentialRecord | None:
+    """That of SCRAM_JAAS."""
+    if user != "bro=k,er":
+        return None
+    name, iterations = {1: "sha256", 2: "sha512"}[mechanism], 4096
+    salted = hashlib.pbkdf2_hmac(name, b"inner-secret", b"salt", iterations)
+    client_key = hmac.digest(salted, b"Client Key", name)
+    return UserScramCredentialRecord(
+        name=user,
+        mechanism=mechanism,
+        salt=b"salt",
+        stored_key=hashlib.new(name, client_key).digest(),
+        server_key=hmac.digest(salted, b"Server Key", name),
+        iterations=iterations,
+    )
+
+
+def principals(it: Inner) -> set[str]:
+    return {str(one.principal) for one in it.broker.connections.live}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism", "more", "user"),
+    [
+        ("SSL", "", {"ssl.client.auth": "required"}, "CN=broker,OU=tests"),
+        ("SSL", "", {}, "CN=broker,OU=tests"),
+        (
+            "SASL_SSL",
+            "PLAIN",
+            {f"{ON}.plain.sasl.jaas.config": plain_jaas(broker="inner-secret")},
+            "broker",
+        ),
+        (
+            "SASL_PLAINTEXT",
+            "SCRAM-SHA-256",
+            {f"{ON}.scram-sha-256.sasl.jaas.config": SCRAM_JAAS},
+            "bro=k,er",
+        ),
+        (
+            "SASL_SSL",
+            "SCRAM-SHA-512",
+            {f"{ON}.scram-sha-512.sasl.jaas.config": SCRAM_JAAS},
+            "bro=k,er",
+        ),
+        (
+            "SASL_PLAINTEXT",
+            "OAUTHBEARER",
+            {f"{ON}.oauthbearer.sasl.jaas.config": BEARER_JAAS},
+            "broker",
+        ),
+    ],
+)
+def test_a_channel_authenticates(
+    protocol: str, mechanism: str, more: dict[str, str], user: str
+) -> None:
+    settings = config(protocol, mechanism, **more)
+    if protocol == "SSL" and not more:
+        user = "ANONYMOUS"
+
+    async def test() -> None:
+        async with inner(settings) as it:
+            channel = it.channel(settings)
+            asked = [channel.ask(HEARTBEAT) for _ in range(3)]
+            assert [each.throttle_time_ms for each in await asyncio.gather(*asked)] == [7, 7, 7]
+            assert principals(it) == {"User:ANONYMOUS" if user == "ANONYMOUS" else f"User:{user}"}
+            assert len(it.broker.connections.live) == 1
+
+    run(test)
+
+
+PLAIN = {f"{ON}.plain.sasl.jaas.config": plain_jaas(broker="inner-secret")}
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "reason"),
+    [
+        (
+            config("SASL_PLAINTEXT", "PLAIN", **PLAIN),
+            config(
+                "SASL_PLAINTEXT",
+                "PLAIN",
+                **{f"{ON}.plain.sasl.jaas.config": plain_jaas(password="wrong")},
+            ),
+            "Authentication failed: Invalid username or password",
+        ),
+        (
+            config("SASL_PLAINTEXT", "PLAIN", **PLAIN),
+            config(
+                "SASL_PLAINTEXT",
+                "SCRAM-SHA-256",
+                **{f"{ON}.scram-sha-256.sasl.jaas.config": SCRAM_JAAS},
+            ),
+            "SCRAM-SHA-256 is not enabled there, PLAIN is",
+        ),
+        (
+            config(
+                "SASL_PLAINTEXT",
+                "SCRAM-SHA-256",
+                **{f"{ON}.scram-sha-256.sasl.jaas.config": SCRAM_JAAS},
+            ),
+            config(
+                "SASL_PLAINTEXT",
+                "SCRAM-SHA-256",
+                **{
+                    f"{ON}.scram-sha-256.sasl.jaas.config": SCRAM_JAAS.replace(
+                        "inner-secret", "wrong"
+                    )
+                },
+            ),
+            "Authentication failed during authentication due to invalid credentials with SASL"
+            " mechanism SCRAM-SHA-256",
+        ),
+        (
+            config(
+                "SASL_PLAINTEXT",
+                "OAUTHBEARER",
+                **{f"{ON}.oauthbearer.sasl.jaas.config": BEARER_JAAS},
+            ),
+            config(
+                "SASL_PLAINTEXT",
+                "OAUTHBEARER",
+                **{
+                    f"{ON}.oauthbearer.sasl.jaas.config": BEARER_JAAS.replace(
+                        "required", 'required unsecuredLoginLifetimeSeconds="-9"'
+                    )
+                },
+            ),
+            '{"status":"invalid_token"}',
+        ),
+    ],
+)
+def test_a_refused_channel_says_why_in_one_line(
+    server: BrokerConfig, client: BrokerConfig, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with inner(server) as it:
+            channel = it.channel(client)
+            for _ in range(2):
+                with pytest.raises(PeerError) as caught:
+                    await channel.ask(HEARTBEAT)
+                assert str(caught.value) == f"127.0.0.1:{it.port}: {reason}"
+            text = f"no authenticated connection to 127.0.0.1:{it.port}: {reason}"
+            assert [each.getMessage() for each in caplog.records] == [text]
+
+    with caplog.at_level(logging.WARNING, "tidelog.network.peers"):
+        run(test)
+
+
+def test_certificates_are_checked_both_ways(caplog: pytest.LogCaptureFixture) -> None:
+    ours = config("SSL", **{"ssl.client.auth": "required"})
+    others = config("SSL", **Authority("other").listener("broker"))
+    elsewhere = authority().sign("broker", hosts=("elsewhere",))
+    moved = {
+        "ssl.keystore.key": elsewhere.key_pem,
+        "ssl.keystore.certificate.chain": elsewhere.chain_pem,
+    }
+
+    async def failure(server: BrokerConfig, client: BrokerConfig) -> str:
+        async with inner(server) as it:
+            with pytest.raises(PeerError) as caught:
+                await it.channel(client).ask(HEARTBEAT)
+            return str(caught.value).removeprefix(f"127.0.0.1:{it.port}: ")
+
+    async def test() -> None:
+        trusting = {"ssl.truststore.certificates": authority().pem}
+        stranger = config("SSL", **{**Authority("other").listener("broker"), **trusting})
+        assert (await failure(ours, others)).startswith("its certificate is not trusted: ")
+        assert "alert unknown ca" in await failure(ours, stranger)
+        assert "is not valid for '127.0.0.1'" in await failure(config("SSL", **moved), ours)
+        careless = config("SSL", **{"ssl.endpoint.identification.algorithm": ""})
+        async with inner(config("SSL", **moved)) as it:
+            assert (await it.channel(careless).ask(HEARTBEAT)).throttle_time_ms == 7
+
+    with caplog.at_level(logging.WARNING, "tidelog.network.peers"):
+        run(test)
+    assert len(caplog.records) == 3
+
+
+def test_a_connection_is_replaced_before_its_session_ends() -> None:
+    limited = {**PLAIN, "connections.max.reauth.ms": "300000"}
+
+    async def test() -> None:
+        settings = config("SASL_PLAINTEXT", "PLAIN", **limited)
+        async with inner(settings) as it:
+            channel = it.channel(settings)
+            await channel.ask(HEARTBEAT)
+            (first,) = it.broker.connections.live
+            link = channel._link
+            assert link is not None
+            assert link.replace_at is not None
+            ahead_s = link.replace_at - it.runtime.clock.monotonic()
+            assert 200 < ahead_s < 300
+            await channel.ask(HEARTBEAT)
+            assert list(it.broker.connections.live) == [first]
+            link.replace_at = it.runtime.clock.monotonic()
+            assert (await channel.ask(HEARTBEAT)).throttle_time_ms == 7
+            assert channel._link is not link
+            assert not link.is_open
+            await until(lambda: first not in it.broker.connections.live)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("made", "key"),
+    [
+        (lambda: config("SASL_SSL", "PLAIN"), f"{ON}.plain.sasl.jaas.config"),
+        (
+            lambda: config(
+                "SASL_SSL", "PLAIN", **{f"{ON}.plain.sasl.jaas.config": plain_jaas(password="")}
+            ),
+            f"{ON}.plain.sasl.jaas.config",
+        ),
+        (
+            lambda: config("SASL_SSL", "GSSAPI"),
+            "sasl.mechanism.inter.broker.protocol",
+        ),
+        (
+            lambda: config("SASL_SSL", **PLAIN),
+            "sasl.mechanism.inter.broker.protocol",
+        ),
+        (
+            lambda: config(
+                "SASL_SSL",
+                "OAUTHBEARER",
+                **{f"{ON}.oauthbearer.sasl.jaas.config": BEARER_JAAS.replace("_sub", "_x")},
+            ),
+            f"{ON}.oauthbearer.sasl.jaas.config",
+        ),
+        (
+            lambda: config("SSL", **{f"{ON}.ssl.truststore.certificates": "?"}),
+            f"{ON}.ssl.truststore.certificates",
+        ),
+        (
+            lambda: config("SSL", **{"listener.security.protocol.map": "INNER:SSL"}),
+            "listener.security.protocol.map",
+        ),
+    ],
+)
+def test_what_is_wrong_names_its_key(made: Callable[[], BrokerConfig], key: str) -> None:
+    securities = None
+    with pytest.raises(ConfigError) as caught:  # noqa: PT012 - some are found with the files
+        settings = made()
+        securities = PeerSecurities(settings, system_runtime())
+        securities.load()
+    if securities is not None:
+        securities.close()
+    assert caught.value.key == key
+    assert key in caught.value.message
+    assert "inner-secret" not in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_server_that_cannot_prove_the_password_is_refused() -> None:
+    settings = config(
+        "SASL_PLAINTEXT", "SCRAM-SHA-256", **{f"{ON}.scram-sha-256.sasl.jaas.config": SCRAM_JAAS}
+    )
+    good = credential("bro=k,er", 1)
+    assert good is not None
+    good.server_key = bytes(32)
+
+    async def test() -> None:
+        async with inner(settings) as it:
+            it.broker.connections.credentials = lambda _user, _mechanism: good
+            with pytest.raises(PeerError, match="Invalid server signature"):
+                await it.channel(settings).ask(HEARTBEAT)
+
+    run(test)
+
+
+# -- clusters --------------------------------------------------------------------------------------
+
+
+def sasl(mechanism: str, jaas: str) -> dict[str, str]:
+    """Settings of nodes that authenticate by this mechanism."""
+    names = ("sasl_ssl", "controller")
+    return {
+        "sasl.enabled.mechanisms": mechanism,
+        "sasl.mechanism.inter.broker.protocol": mechanism,
+        "sasl.mechanism.controller.protocol": mechanism,
+        **{f"listener.name.{one}.{mechanism.lower()}.sasl.jaas.config": jaas for one in names},
+    }
+
+
+def client_settings(bootstrap: str, protocol: str) -> dict[str, Any]:
+    own = authority().sign("client")
+    return {
+        **librdkafka(bootstrap),
+        "security.protocol": protocol,
+        "ssl.ca.pem": authority().pem,
+        "ssl.certificate.pem": own.chain_pem,
+        "ssl.key.pem": own.key_pem,
+        **(
+            {"sasl.mechanism": "PLAIN", "sasl.username": "broker", "sasl.password": "inner-secret"}
+            if protocol == "SASL_SSL"
+            else {}
+        ),
+    }
+
+
+def all_are(cluster: SecuredCluster, user: str) -> bool:
+    """Whether all connections to the first two brokers, and to their controllers, are of a user."""
+    doors = [door for node in cluster.brokers[:2] for door in node.server.doors]
+    return all(str(one.principal).startswith(user) for door in doors for one in door.live)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_a_cluster_replicates_and_fails_over(protocol: str) -> None:
+    def produce(settings: dict[str, Any], values: list[bytes]) -> None:
+        from confluent_kafka import Producer
+
+        producer = Producer({**settings, "acks": "all"})
+        for value in values:
+            producer.produce("t", value, partition=0)
+        assert producer.flush(60) == 0
+
+    settings = {"ssl.client.auth": "required", "broker.session.timeout.ms": "9000"}
+    if protocol == "SASL_SSL":
+        settings |= sasl("PLAIN", plain_jaas(broker="inner-secret"))
+
+    async def test() -> None:
+        async with SecuredCluster(protocol, settings) as cluster:
+            to = client_settings(cluster.bootstrap_servers, protocol)
+            await in_thread(create_topic, to, "t", 1, 3)
+            await in_thread(produce, to, [b"1", b"2"])
+            await until(lambda: has_isr_of(cluster, "t", 3))
+            user = "User:broker" if protocol == "SASL_SSL" else "User:CN="
+            await until(lambda: all_are(cluster, user), f"all connections are of {user}")
+            await cluster.brokers[0].stop()
+            await in_thread(produce, to, [b"3"])
+            await cluster.brokers[0].start()
+            await until(lambda: has_isr_of(cluster, "t", 3))
+            assert await in_thread(consume, to, "t") == [b"1", b"2", b"3"]
+
+    run(test)
+
+
+def test_a_node_with_a_foreign_certificate_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    foreign = Authority("other").sign("broker")
+
+    def own(node_id: str) -> dict[str, str]:
+        if node_id != "3":
+            return {}
+        return {
+            "ssl.keystore.key": foreign.key_pem,
+            "ssl.keystore.certificate.chain": foreign.chain_pem,
+        }
+
+    async def test() -> None:
+        cluster = SecuredCluster("SSL", {"ssl.client.auth": "required"}, own)
+        starting = asyncio.ensure_future(cluster.start())
+        try:
+            await until(lambda: caplog.records, "a line in the log")
+        finally:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+
+    with caplog.at_level(logging.WARNING, "tidelog.network.peers"):
+        run(test)
+    reasons = {each.getMessage().split(": ", 1)[1] for each in caplog.records}
+    refused = "TLS failed: tlsv1 alert unknown ca"
+    assert all(one == refused or one.startswith("its certificate is not") for one in reasons)
