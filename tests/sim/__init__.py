@@ -4,8 +4,10 @@
 faults.py     what goes wrong when: a plan drawn from the seed
 wire.py       a raw client; producers.py consumers.py groups.py admin.py: who uses it, and how
 consumer_groups.py  groups of KIP-848 and little else: a play with a chance of its own
-share_groups.py  a share group (KIP-932): share_members.py and share_writers.py are its clients,
-                 share_history.py what they are promised; share_states.py  its stored state alone
+share_groups.py  a share group (KIP-932) alone; cluster/work/share_groups.py  beside other work.
+                 share_members.py share_clients.py share_writers.py are its clients, share_world.py
+                 what these need of a run, share_history.py what they are promised;
+                 share_states.py  its stored state alone
 streams_groups.py  a group of Kafka Streams (KIP-1071): the same for its instances
 history.py    what clients were told, and what that obliges the broker to
 raw_logs.py   logs as the bytes on the disk say

@@ -171,7 +171,7 @@ GROUNDS = (
     Ground("three replicas and a store", remote.MUTANTS, _play(_tier)),
     Ground("dead branches", tier_mutants.BRANCHES, _play(_branches)),
     Ground("consumer groups", groups.MUTANTS, _play(run_consumer_groups)),
-    Ground("share groups", shares.MUTANTS, _play(run_share_groups)),
+    Ground("a share group alone", shares.MUTANTS, _play(run_share_groups)),
     Ground("streams groups", streams.MUTANTS, _play(run_streams_groups)),
     Ground("changing voters", voters.MUTANTS, _play(run_changing_voters)),
     Ground("cuts", storage.CUTS, _play(run_cuts)),

@@ -9,32 +9,28 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from sim.history import require
+from sim.share_clients import LOOK_S, delete_records, describe, live_as_members, unsettled
 from sim.share_history import ShareHistory
-from sim.share_members import GROUP, Connections, ShareMember
+from sim.share_world import TIMES, settings_of_group
 from sim.share_writers import PlainWriter, TransactionalWriter
 from sim.stage import TOPIC, Stage
-from sim.wire import Lost
 from tidelog.cluster.metadata.image import SHARE_GROUP_STATE_TOPIC
-from tidelog.coordinators.share.values import SharePartition
 from tidelog.simulation.loop import simulate
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
-from tidelog_protocol.messages.data import DeleteRecordsRequest
-from tidelog_protocol.messages.share_group_offsets import DescribeShareGroupOffsetsRequest
-from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Sequence
 
+    from sim.share_history import SharedPartition
     from tidelog.simulation.loop import SimLoop
+    from tidelog.simulation.machine import Machine
+    from tidelog.simulation.network import SimNetwork
 
 LETTERS = "AB"
 PARTITIONS = 2
 MEMBERS = 3
 FAULTS_S = 6.0
 SETTLED_S_MAX = 20.0
-LOOK_S = 0.05
-GROUP_RESOURCE = 32
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "3",
@@ -43,26 +39,18 @@ SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "1",
     "share.coordinator.state.topic.replication.factor": "3",
     "share.coordinator.state.topic.min.isr": "2",
-    "share.coordinator.snapshot.update.records.per.snapshot": "5",
-    "share.coordinator.write.timeout.ms": "1000",
-    "group.share.heartbeat.interval.ms": "300",
-    "group.share.min.heartbeat.interval.ms": "300",
-    "group.share.session.timeout.ms": "2000",
-    "group.share.min.session.timeout.ms": "2000",
-    "group.share.record.lock.duration.ms": "1000",
-    "group.share.min.record.lock.duration.ms": "1000",
-    "group.share.partition.max.record.locks": "100",
-    "group.share.assignment.interval.ms": "0",
-    "group.share.initialize.retry.interval.ms": "500",
+    **TIMES,
 }
 
 
 class ShareGroupPlay:
     """One run."""
 
+    topic = TOPIC
+
     def __init__(self, loop: SimLoop, seed: int) -> None:
         self.loop = loop
-        self.seed = seed
+        self.seed: int | str = seed
         self.is_quiet = self.is_over = False
         self.topic_id = bytes(16)
         self._rng = random.Random(f"{seed}:share group")
@@ -89,12 +77,15 @@ class ShareGroupPlay:
         return self.history.counts
 
     async def _play(self) -> None:
-        members = [self._start(self._members(number)) for number in range(MEMBERS)]
+        members = [self._start(live_as_members(self, number)) for number in range(MEMBERS)]
         writers = [
             self._start(PlainWriter(self, "writer").run()),
             self._start(TransactionalWriter(self, "transactional").run()),
         ]
-        others = [self._start(self._describe()), self._start(self._delete())]
+        others = [
+            self._start(describe(self)),
+            self._start(delete_records(self, self._deleted)),
+        ]
         await self._until_done(self._start(self._faults()))
         self.is_quiet = True
         await self._until_done(*writers)
@@ -118,16 +109,8 @@ class ShareGroupPlay:
             await asyncio.sleep(LOOK_S)
 
     async def _configure(self) -> None:
-        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-        entries = {"share.auto.offset.reset": "earliest"}
-        if self._is_committed:
-            entries["share.isolation.level"] = "read_committed"
-        configs = [
-            resource.AlterableConfig(name=name, config_operation=0, value=value)
-            for name, value in entries.items()
-        ]
-        asked = resource(resource_type=GROUP_RESOURCE, resource_name=GROUP, configs=configs)
-        answer = await self.stage.ask("X", IncrementalAlterConfigsRequest(resources=[asked]), 1)
+        request = settings_of_group(is_committed=self._is_committed)
+        answer = await self.stage.ask("X", request, 1)
         assert answer.responses[0].error_code == ErrorCode.NONE, answer
 
     # -- what clients and checkers ask -------------------------------------------------------------
@@ -139,23 +122,27 @@ class ShareGroupPlay:
             return ""
         return self.stage.letters.get(image.partition(TOPIC, index).leader, "")
 
-    def _led(self, name: str, index: int) -> Any:
-        server: Any = self.stage.machines[name].server
-        if server is None or not server.is_built or not self.stage.machines[name].is_ready:
-            return None
-        shares = server.parts.shares()
-        return shares._led.get(SharePartition(GROUP, self.topic_id, index))
+    @property
+    def network(self) -> SimNetwork:
+        """Of all."""
+        return self.stage.network
 
-    def term(self, name: str, index: int) -> Any:
-        """The life of a share partition at a broker, None without one."""
-        led = self._led(name, index)
-        if led is not None and led.state is not None:
-            self.history.led(index, led, led.state.start_offset)
-        return led
+    def brokers(self) -> Sequence[str]:
+        """Those with the partitions, and the voters."""
+        return list(self.stage.ids)
 
-    def _keeper(self, name: str) -> tuple[int, int] | None:
+    def name_of(self, node_id: int) -> str:
+        """The broker with this id."""
+        return self.stage.letters[node_id]
+
+    def machine(self, name: str) -> Machine:
+        """The machine of a broker."""
+        return self.stage.machines[name]
+
+    def keeper(self, name: str, index: int) -> Any:
         """The broker that keeps the group's states, and its leader epoch; None if the broker of
         this name does not know it: a deposed one may answer with old offsets."""
+        del index
         server: Any = self.stage.machines[name].server
         own = server.replicas.image if server is not None and server.is_built else None
         found = [
@@ -165,92 +152,15 @@ class ShareGroupPlay:
         places = [None if each is None else (each.leader, each.leader_epoch) for each in found]
         return places[0] if places[0] == places[1] else None
 
-    # -- members -----------------------------------------------------------------------------------
+    def is_rotten(self, _name: str, _index: int) -> bool:
+        """Nothing rots here."""
+        return False
 
-    async def _members(self, number: int) -> None:
-        """One life after the other; the last one stays until the end."""
-        rng = random.Random(f"{self.seed}:share member {number}")
-        life = 0
-        while not self.is_over:
-            life += 1
-            member = ShareMember(self, f"member-{number}-{life}", rng)
-            tasks = [asyncio.ensure_future(work) for work in (member.beat(), member.read())]
-            try:
-                await self._live(member, tasks, rng)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.sleep(rng.choice((0.01, 0.3)))
+    def begins(self, host: str) -> None:
+        """Nobody asks who there is."""
 
-    async def _live(
-        self, member: ShareMember, tasks: list[asyncio.Task[None]], rng: random.Random
-    ) -> None:
-        """Until it leaves or vanishes; raise what it raises."""
-        end_s = self.loop.time() + rng.choice((0.7, 2.0, 5.0, 9.0))
-        vanishes = rng.random() < 0.5
-        while not any(task.done() for task in tasks):
-            if self.loop.time() >= end_s and not self.is_quiet and vanishes:
-                member.vanish()
-                return
-            member.is_leaving = self.is_over or (self.loop.time() >= end_s and not self.is_quiet)
-            await asyncio.sleep(LOOK_S)
-        for task in tasks:
-            if task.done():
-                task.result()
-
-    # -- administrators ----------------------------------------------------------------------------
-
-    async def _describe(self) -> None:
-        """Start offsets, now and then."""
-        connections = Connections(self, "describer")
-        group = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
-        message = DescribeShareGroupOffsetsRequest(groups=[group(group_id=GROUP, topics=None)])
-        while not self.is_over:
-            await asyncio.sleep(0.4)
-            sent_s, name = self.loop.time(), connections.coordinator
-            keeper = self._keeper(name) if name else None
-            try:
-                answer = await connections.ask_coordinator(message, 1)
-            except Lost:
-                continue
-            (found,) = answer.groups
-            if found.error_code:
-                connections.coordinator = ""
-            if keeper is None or keeper != self._keeper(name):
-                continue
-            for part in [part for topic in found.topics for part in topic.partitions]:
-                if not part.error_code and part.start_offset >= 0:
-                    index, now_s = part.partition_index, self.loop.time()
-                    self.history.described(index, sent_s, now_s, part.start_offset)
-        connections.close()
-
-    async def _delete(self) -> None:
-        """Records, now and then, in some runs."""
-        rng = random.Random(f"{self.seed}:share deletions")
-        connections = Connections(self, "deleter")
-        is_on = rng.random() < 0.4
-        while is_on and not self.is_quiet:
-            await asyncio.sleep(rng.uniform(0.3, 2.5))
-            known = rng.choice(self.history.partitions)
-            name, end = self.leader_of(known.index), max(known.facts, default=0)
-            if not name or not end:
-                continue
-            offset = rng.randint(end // 2, end)
-            known.delete_bound = max(known.delete_bound, offset)
-            of_topic = DeleteRecordsRequest.DeleteRecordsTopic
-            part = of_topic.DeleteRecordsPartition(partition_index=known.index, offset=offset)
-            topic = of_topic(name=TOPIC, partitions=[part])
-            message = DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
-            try:
-                answer = await connections.ask(name, message, 2)
-            except Lost:
-                continue
-            result = answer.topics[0].partitions[0]
-            if result.error_code == ErrorCode.NONE:
-                known.log_starts.append((self.loop.time(), result.low_watermark))
-                self.history.count("records deleted")
-        connections.close()
+    def _deleted(self, known: SharedPartition, low_watermark: int) -> None:
+        known.log_starts.append((self.loop.time(), low_watermark))
 
     # -- faults, and the end -----------------------------------------------------------------------
 
@@ -290,22 +200,9 @@ class ShareGroupPlay:
 
     async def _settled(self) -> None:
         end_s = self.loop.time() + SETTLED_S_MAX
-        while what := self._unsettled():
+        while what := unsettled(self):
             require(self.loop.time() < end_s, f"not after {SETTLED_S_MAX:g} s: {what}")
             await asyncio.sleep(LOOK_S)
-
-    def _unsettled(self) -> str:
-        """The first partition with records that no member is done with, "" without one."""
-        for index in range(PARTITIONS):
-            name = self.leader_of(index)
-            led = self._led(name, index) if name else None
-            if led is None or led.state is None:
-                return f"share partition {index} is not loaded at {name}"
-            server: Any = self.stage.machines[name].server
-            end = server.replicas.hosted(TopicPartition(TOPIC, index)).log.log_end_offset
-            if led.state.start_offset < end:
-                return f"share partition {index} at {name}, end {end}: {led.state.in_flight.spans}"
-        return ""
 
 
 def run_share_groups(seed: int) -> dict[str, int]:

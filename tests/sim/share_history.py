@@ -16,6 +16,7 @@ from sim.history import require
 from tidelog.shares.records import AckType
 from tidelog_protocol.errors import ErrorCode
 
+DRIFT = 0.02  # of clocks
 FINAL = (AckType.ACCEPT, AckType.REJECT, AckType.GAP)
 # Before anything is written. After other errors an acknowledgement may be stored.
 REFUSED = (
@@ -62,8 +63,11 @@ class Delivery:
     ended_s: float = field(init=False)  # and is surely over then
 
     def __post_init__(self) -> None:
-        self.until_s = self.sent_s + self.lock_s
-        self.ended_s = self.received_s + self.lock_s
+        self.until_s, self.ended_s = self.lasts(self.sent_s, self.received_s)
+
+    def lasts(self, sent_s: float, received_s: float) -> tuple[float, float]:
+        """How long a lock surely lasts, and when it is surely over, by any clock that drifts."""
+        return sent_s + self.lock_s * (1 - DRIFT), received_s + self.lock_s * (1 + DRIFT)
 
     def is_held(self, at_s: float) -> bool:
         """Whether the member surely holds the record still, if the leader is the same."""
@@ -73,12 +77,16 @@ class Delivery:
 
 @dataclass(eq=False)
 class Acknowledging:
-    """Acknowledgements of one partition in one request: all of them count, or none."""
+    """Acknowledgements of one partition in one request: all of them count, or none.
+
+    `is_punctual`: the leader's timers ran when it left.
+    """
 
     index: int
     chosen: list[tuple[Delivery, AckType]]
     sent_s: float
     session: Any
+    is_punctual: bool = True
 
 
 class SharedPartition:
@@ -189,20 +197,20 @@ class ShareHistory:
         self.count(f"acknowledgements answered {error.name}")
         for each, kind in asking.chosen:
             if error is ErrorCode.NONE:
-                self._counts(each, kind, asking.sent_s, now_s)
+                self._counts(each, kind, asking, now_s)
             elif error in REFUSED and kind in FINAL:
                 self.partitions[asking.index].asked[each.offset] -= 1
         if error is ErrorCode.INVALID_RECORD_STATE:
             self._check_refusal(asking, now_s, term)
 
-    def _counts(self, each: Delivery, kind: AckType, sent_s: float, now_s: float) -> None:
+    def _counts(self, each: Delivery, kind: AckType, asking: Acknowledging, now_s: float) -> None:
         known, offset = self.partitions[each.index], each.offset
         where = f"{known}: offset {offset}, {kind.name} of {each.member}"
         is_below = known.start_max > offset  # then anything is answered NONE, and changes nothing
-        is_late = sent_s > each.ended_s and not each.is_doubtful
+        is_late = asking.sent_s > each.ended_s and not each.is_doubtful and asking.is_punctual
         require(is_below or not is_late, f"{where} counts after the end of its lock")
         if kind is AckType.RENEW:
-            each.until_s, each.ended_s = sent_s + each.lock_s, now_s + each.lock_s
+            each.until_s, each.ended_s = each.lasts(asking.sent_s, now_s)
             return
         if is_below and now_s >= each.until_s:
             return  # the end of its lock may have archived it, at a leader that cannot write that

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.history import require
 from sim.share_history import Acknowledging, Delivery
-from sim.stage import TOPIC
+from sim.share_world import GROUP, is_punctual, term
 from sim.wire import Lost, WireConnection
 from tidelog.shares.records import AckType
 from tidelog_protocol.errors import ErrorCode
@@ -23,15 +23,14 @@ from tidelog_protocol.messages.share_groups import ShareGroupHeartbeatRequest
 from tidelog_protocol.records import crc_is_valid, iter_batches, iter_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from sim.share_groups import ShareGroupPlay
+    from sim.share_world import ShareWorld
     from tidelog_protocol.schema import Message
 
     Place = tuple[int, int]  # partition, offset
     Choice = tuple[Delivery, AckType]
 
-GROUP = "g"
 OF_GROUPS, OF_TRANSACTIONS = 0, 1  # types of coordinators
 CONNECT_S_MAX = 1.0
 BEAT_S = 0.3
@@ -46,20 +45,21 @@ class Connections:
     """A host's connections to the brokers, opened when needed."""
 
     def __init__(
-        self, play: ShareGroupPlay, host: str, key: tuple[int, str] = (OF_GROUPS, GROUP)
+        self, world: ShareWorld, host: str, key: tuple[int, str] = (OF_GROUPS, GROUP)
     ) -> None:
         """`key`: type and key of the coordinator."""
-        self.play, self.host = play, host
+        self.world, self.host = world, host
         self.coordinator = ""
         self._key = key
-        self._rng = random.Random(f"{play.seed}:share host {host}")
+        self._rng = random.Random(f"{world.seed}:share host {host}")
         self._open: dict[str, WireConnection] = {}
+        world.begins(host)
 
     async def to(self, name: str) -> WireConnection:
         """The open connection to a broker, or a new one; Lost if it does not answer."""
         known = self._open.get(name)
         if known is None or not known.is_open:
-            machine = self.play.stage.machines[name]
+            machine = self.world.machine(name)
             opening = asyncio.ensure_future(WireConnection.open(machine, self.host))
             await asyncio.wait([opening], timeout=CONNECT_S_MAX)
             if not opening.done():
@@ -75,13 +75,13 @@ class Connections:
     async def ask_coordinator(self, message: Message, version: int) -> Any:
         """One request to the coordinator; Lost if it is not found."""
         if not self.coordinator:
-            name = self._rng.choice(list(self.play.stage.ids))
+            name = self._rng.choice(self.world.brokers())
             kind, key = self._key
             find = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
             found = (await self.ask(name, find, 5)).coordinators[0]
             if found.error_code:
                 raise Lost(ErrorCode(found.error_code).name)
-            self.coordinator = self.play.stage.letters[found.node_id]
+            self.coordinator = self.world.name_of(found.node_id)
         try:
             return await self.ask(self.coordinator, message, version)
         except Lost:
@@ -90,7 +90,7 @@ class Connections:
 
     def vanish(self) -> None:
         """The host is gone, without a word."""
-        self.play.stage.network.drop_host(self.host)
+        self.world.network.drop_host(self.host)
         for connection in self._open.values():
             connection.is_open = False
 
@@ -134,10 +134,10 @@ class Asked:
 class ShareMember:
     """One life of a member, with an id and a host of its own."""
 
-    def __init__(self, play: ShareGroupPlay, name: str, rng: random.Random) -> None:
-        self.play, self.name, self.rng = play, name, rng
+    def __init__(self, world: ShareWorld, name: str, rng: random.Random) -> None:
+        self.world, self.name, self.rng = world, name, rng
         self.is_leaving = False
-        self._connections = Connections(play, name)
+        self._connections = Connections(world, name)
         self._epoch = 0
         self._assigned: list[int] = []
         self._wakes_s = 0.0
@@ -147,16 +147,16 @@ class ShareMember:
         self._fetching: list[int] = []
 
     def _now(self) -> float:
-        return self.play.loop.time()
+        return self.world.loop.time()
 
     def _chance(self, probability: float) -> bool:
-        return not self.play.is_quiet and self.rng.random() < probability
+        return not self.world.is_quiet and self.rng.random() < probability
 
     def vanish(self) -> None:
         """It is gone, without a word."""
-        self.play.history.count("members that vanish")
+        self.world.history.count("members that vanish")
         self._connections.vanish()
-        self.play.history.fetch_lost(self._fetching, [], self._now())
+        self.world.history.fetch_lost(self._fetching, [], self._now())
 
     # -- its group ---------------------------------------------------------------------------------
 
@@ -174,11 +174,11 @@ class ShareMember:
             group_id=GROUP,
             member_id=self.name,
             member_epoch=epoch,
-            subscribed_topic_names=None if epoch else [TOPIC],
+            subscribed_topic_names=None if epoch else [self.world.topic],
         )
         answer = await self._connections.ask_coordinator(message, 1)
         error = ErrorCode(answer.error_code)
-        self.play.history.count(f"heartbeats answered {error.name}")
+        self.world.history.count(f"heartbeats answered {error.name}")
         if error is ErrorCode.NONE:
             self._epoch = answer.member_epoch
             if answer.assignment is not None:
@@ -194,7 +194,7 @@ class ShareMember:
     async def read(self) -> None:
         """Fetch and acknowledge, until it leaves or is cancelled."""
         while not self.is_leaving:
-            leaders = map(self.play.leader_of, self._assigned)
+            leaders = map(self.world.leader_of, self._assigned)
             for name in dict.fromkeys((*leaders, *self._due)):
                 if not name:
                     continue
@@ -210,10 +210,10 @@ class ShareMember:
         """One fetch from a broker, and what follows from it."""
         await self._fetch(name)
         if self._chance(0.08):
-            self.play.history.count("members that are late")
+            self.world.history.count("members that are late")
             await asyncio.sleep(self.rng.uniform(*LATE_S))
         elif self._chance(0.02):
-            self.play.history.count("members that sleep")
+            self.world.history.count("members that sleep")
             seconds = self.rng.uniform(*ASLEEP_S)
             self._wakes_s = self._now() + seconds
             await asyncio.sleep(seconds)
@@ -235,12 +235,12 @@ class ShareMember:
                 kinds = (AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW)
                 kind = self.rng.choices(kinds, (10, 4, 1, 1))[0]
             elif self._chance(0.03):
-                self.play.history.count("records forgotten")
+                self.world.history.count("records forgotten")
                 continue
             if each.value is None:
                 chosen.append((each, AckType.GAP))
                 continue
-            chosen.append((each, AckType.ACCEPT if self.play.is_quiet else kind))
+            chosen.append((each, AckType.ACCEPT if self.world.is_quiet else kind))
             if chosen[-1][1] is AckType.RENEW:
                 renewed[place] = each
         if renewed:
@@ -256,7 +256,7 @@ class ShareMember:
 
     async def _fetch(self, name: str) -> None:
         session = await self._session(name)
-        mine = [n for n in self._assigned if self.play.leader_of(n) == name]
+        mine = [n for n in self._assigned if self.world.leader_of(n) == name]
         if not mine and not session.partitions:
             self._due.pop(name, None)
             return
@@ -268,13 +268,13 @@ class ShareMember:
         added = [n for n in mine if n not in session.partitions]
         session.partitions = dict.fromkeys(mine)
         message = self._fetch_request(epoch, added, forgotten, asking)
-        terms = {n: self.play.term(name, n) for n in mine}
+        terms = {n: term(self.world, name, n) for n in mine}
         asked = Asked(session, asking, message.max_records, self._now(), terms)
         self._fetching = mine
         response = await self._answer(name, session, message, asking)
         self._fetching = []
         if response.error_code:
-            self.play.history.count(f"fetches answered {ErrorCode(response.error_code).name}")
+            self.world.history.count(f"fetches answered {ErrorCode(response.error_code).name}")
             self._has_lost(name, mine)
             self._sessions.pop(name, None)
         else:
@@ -291,14 +291,14 @@ class ShareMember:
     def _has_lost(self, name: str, indexes: list[int]) -> None:
         held = [*self._held.get(name, {}).values()]
         held += [each for each, _ in self._due.get(name, {}).values()]
-        self.play.history.fetch_lost(indexes, held, self._now())
+        self.world.history.fetch_lost(indexes, held, self._now())
 
     async def _answer(
         self, name: str, session: Session, message: Message, asking: list[Acknowledging]
     ) -> Any:
         """The answer; now and then it is not waited for."""
         for each in asking:
-            self.play.history.asks(each)
+            self.world.history.asks(each)
         future = session.connection.send(message, 2)
         try:
             if self._chance(0.03):
@@ -319,7 +319,7 @@ class ShareMember:
             partition_of(partition_index=n, acknowledgement_batches=batches.get(n, []))
             for n in dict.fromkeys((*added, *batches))
         ]
-        topic_id = self.play.topic_id
+        topic_id = self.world.topic_id
         topic = ShareFetchRequest.FetchTopic(topic_id=topic_id, partitions=partitions)
         left = ShareFetchRequest.ForgottenTopic(topic_id=topic_id, partitions=forgotten)
         return ShareFetchRequest(
@@ -342,12 +342,16 @@ class ShareMember:
         parts = {each.partition_index: each for t in response.responses for each in t.partitions}
         for each in asked.asking:
             error = ErrorCode(parts[each.index].acknowledge_error_code)
-            self.play.history.answered(each, error, now_s, self.play.term(name, each.index))
+            self.world.history.answered(each, error, now_s, term(self.world, name, each.index))
+        if not self._is_readable(name, parts):
+            self._has_lost(name, list(asked.terms))
+            asked.session.connection.close()
+            raise Lost("bytes that rot")
         for index, data in parts.items():
             if data.error_code:
-                self.play.history.count(f"partitions answered {ErrorCode(data.error_code).name}")
+                self.world.history.count(f"partitions answered {ErrorCode(data.error_code).name}")
             values = _values_of(bytes(data.records or b""))
-            term, before = self.play.term(name, index), asked.terms.get(index)
+            life, before = term(self.world, name, index), asked.terms.get(index)
             for given in data.acquired_records:
                 for offset in range(given.first_offset, given.last_offset + 1):
                     new = Delivery(
@@ -359,13 +363,24 @@ class ShareMember:
                         asked.sent_s,
                         now_s,
                         response.acquisition_lock_timeout_ms / 1000,
-                        term if before in (None, term) else None,
+                        life if before in (None, life) else None,
                         asked.session,
                     )
-                    self.play.history.delivered(new)
+                    self.world.history.delivered(new)
                     # It answers for the last delivery of a record.
                     self._held.setdefault(name, {})[index, offset] = new
                     self._due.get(name, {}).pop((index, offset), None)
+
+    def _is_readable(self, name: str, parts: Mapping[int, Any]) -> bool:
+        """Whether all batches are as they were written; a fault must explain it if not."""
+        for index, part in parts.items():
+            data = bytes(part.records or b"")
+            if not all(crc_is_valid(data, header, at) for at, header in iter_batches(data)):
+                where = f"partition {index} at {name}"
+                require(self.world.is_rotten(name, index), f"{where}: a bad checksum")
+                self.world.history.count("bad checksums")
+                return False
+        return True
 
     # -- acknowledgements --------------------------------------------------------------------------
 
@@ -373,8 +388,8 @@ class ShareMember:
         parts: dict[int, list[Choice]] = {}
         for each in sorted(chosen, key=lambda one: one[0].offset):
             parts.setdefault(each[0].index, []).append(each)
-        now_s = self._now()
-        return [Acknowledging(n, each, now_s, session) for n, each in parts.items()]
+        now_s, in_time = self._now(), is_punctual(self.world, session.connection.host)
+        return [Acknowledging(n, each, now_s, session, in_time) for n, each in parts.items()]
 
     async def _acknowledge(self, name: str, chosen: list[Choice], *, is_last: bool = False) -> None:
         session = await self._session(name)
@@ -390,7 +405,7 @@ class ShareMember:
             for each in asking
         ]
         topic = ShareAcknowledgeRequest.AcknowledgeTopic(
-            topic_id=self.play.topic_id, partitions=partitions
+            topic_id=self.world.topic_id, partitions=partitions
         )
         message = ShareAcknowledgeRequest(
             group_id=GROUP,
@@ -402,17 +417,20 @@ class ShareMember:
         session.is_closing = is_last
         response = await self._answer(name, session, message, asking)
         if response.error_code:
-            self.play.history.count(f"requests answered {ErrorCode(response.error_code).name}")
+            self.world.history.count(f"requests answered {ErrorCode(response.error_code).name}")
             self._sessions.pop(name, None)
             return
         parts = {each.partition_index: each for t in response.responses for each in t.partitions}
         for each in asking:
-            error, term = ErrorCode(parts[each.index].error_code), self.play.term(name, each.index)
-            self.play.history.answered(each, error, self._now(), term)
+            error, life = (
+                ErrorCode(parts[each.index].error_code),
+                term(self.world, name, each.index),
+            )
+            self.world.history.answered(each, error, self._now(), life)
 
     async def _leave(self) -> None:
         """Close the sessions, and leave the group."""
-        self.play.history.count("members that leave")
+        self.world.history.count("members that leave")
         try:
             for name in list(self._sessions):
                 chosen = [*self._due.pop(name, {}).values(), *self._choose(name)]
@@ -444,7 +462,6 @@ def _values_of(data: bytes) -> dict[int, bytes]:
     """The records of an answer, without markers."""
     values = {}
     for position, header in iter_batches(data):
-        assert crc_is_valid(data, header, position), "a batch as it was written"
         if not header.is_control:
             for record in iter_records(data, position):
                 values[record.offset] = bytes(record.value or b"")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from sim.share_history import Attempt
 from sim.share_members import OF_TRANSACTIONS, Connections
-from sim.stage import TOPIC
 from sim.wire import Lost
 from tidelog.simulation.machine import START_MS
 from tidelog_protocol.errors import ErrorCode
@@ -19,7 +18,7 @@ from tidelog_protocol.records import Record, build_batch
 if TYPE_CHECKING:
     from typing import Any
 
-    from sim.share_groups import ShareGroupPlay
+    from sim.share_world import ShareWorld
     from tidelog_protocol.schema import Message
 
 TRIES = 40
@@ -35,33 +34,33 @@ LATER = (
 class PlainWriter:
     """Batches without a producer id."""
 
-    def __init__(self, play: ShareGroupPlay, name: str) -> None:
-        self.play, self.name = play, name
-        self.rng = random.Random(f"{play.seed}:share {name}")
-        self.connections = Connections(play, name)
+    def __init__(self, world: ShareWorld, name: str) -> None:
+        self.world, self.name = world, name
+        self.rng = random.Random(f"{world.seed}:share {name}")
+        self.connections = Connections(world, name)
         self.producer = (-1, -1)
         self._sent = 0
 
     async def run(self) -> None:
         """Until the faults are over."""
-        while not self.play.is_quiet:
+        while not self.world.is_quiet:
             await asyncio.sleep(self.rng.uniform(0.02, 0.25))
             await self.write(Attempt(is_sent_to_commit=True, outcome=True))
         self.connections.close()
 
     async def write(self, attempt: Attempt, sequences: dict[int, int] | None = None) -> bool:
         """One batch; whether it is acknowledged. `sequences`: the next ones of a transaction."""
-        index = self.rng.randrange(len(self.play.history.partitions))
+        index = self.rng.randrange(len(self.world.history.partitions))
         sequence = -1 if sequences is None else sequences.get(index, 0)
         values = []
         for _ in range(self.rng.choice((1, 1, 3, 8))):
             self._sent += 1
             values.append(f"{self.name}-{self._sent}".encode())
-            self.play.history.attempts[values[-1]] = attempt
-        name = self.play.leader_of(index)
+            self.world.history.attempts[values[-1]] = attempt
+        name = self.world.leader_of(index)
         if not name:
             return False
-        sent_s = self.play.loop.time()
+        sent_s = self.world.loop.time()
         try:
             answer = await self.connections.ask(name, self._batch(index, values, sequence), 12)
         except Lost:
@@ -69,17 +68,17 @@ class PlainWriter:
         part = answer.responses[0].partition_responses[0]
         if part.error_code:
             return False
-        known = self.play.history.partitions[index]
+        known = self.world.history.partitions[index]
         for offset, value in enumerate(values, part.base_offset):
             attempt.written.append((index, offset, sent_s))
             known.facts.setdefault(offset, value)
-        self.play.history.count("records written", len(values))
+        self.world.history.count("records written", len(values))
         if sequences is not None:
             sequences[index] = sequence + len(values)
         return True
 
     def _batch(self, index: int, values: list[bytes], sequence: int) -> ProduceRequest:
-        now_ms = START_MS + int(self.play.loop.time() * 1000)
+        now_ms = START_MS + int(self.world.loop.time() * 1000)
         is_transactional = sequence >= 0
         records = build_batch(
             [Record(n, now_ms, None, value) for n, value in enumerate(values)],
@@ -89,7 +88,7 @@ class PlainWriter:
             transactional=is_transactional,
         )
         partition = ProduceRequest.PartitionProduceData(index=index, records=records)
-        topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[partition])
+        topic = ProduceRequest.TopicProduceData(name=self.world.topic, partition_data=[partition])
         return ProduceRequest(
             transactional_id=self.name if is_transactional else None,
             acks=-1,
@@ -101,13 +100,13 @@ class PlainWriter:
 class TransactionalWriter(PlainWriter):
     """Transactions one after the other, each in an epoch of its own."""
 
-    def __init__(self, play: ShareGroupPlay, name: str) -> None:
-        super().__init__(play, name)
-        self.connections = Connections(play, name, (OF_TRANSACTIONS, name))
+    def __init__(self, world: ShareWorld, name: str) -> None:
+        super().__init__(world, name)
+        self.connections = Connections(world, name, (OF_TRANSACTIONS, name))
 
     async def run(self) -> None:
         """Until the faults are over; then what is open is aborted."""
-        while not self.play.is_quiet:
+        while not self.world.is_quiet:
             await asyncio.sleep(self.rng.uniform(0.02, 0.25))
             if await self._begin():
                 await self._transaction()
@@ -151,7 +150,7 @@ class TransactionalWriter(PlainWriter):
         answer = await self._ask(message, 5)
         if is_commit and answer is not None and answer.error_code == ErrorCode.NONE:
             attempt.outcome = True
-        self.play.history.count(f"transactions ended as {attempt.outcome}")
+        self.world.history.count(f"transactions ended as {attempt.outcome}")
 
     async def _ask(self, message: Message, version: int) -> Any:
         """A coordinator's last word, None without one."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from support.wire_client import request_bytes, response_of
 from tidelog.simulation.machine import PORT
 from tidelog_protocol.messages.data import FetchRequest
+from tidelog_protocol.messages.share_consumers import ShareFetchRequest
 
 if TYPE_CHECKING:
     from sim.observed import Asked, Observer
@@ -132,7 +133,7 @@ class WireConnection(asyncio.Protocol):
             answered, response = response_of(waiting.message, waiting.version, frame)
             assert answered == waiting.correlation_id, "answers come in the order of requests"
             if self.observer is not None:
-                is_read = isinstance(waiting.message, FetchRequest)
+                is_read = isinstance(waiting.message, FetchRequest | ShareFetchRequest)
                 if is_read and self.host in self.observer.distrusted:
                     waiting.future.set_result(None)
                     self.close()

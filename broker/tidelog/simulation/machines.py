@@ -138,6 +138,8 @@ class Machines:
             "offsets.topic.replication.factor": str(factor),
             "transaction.state.log.replication.factor": str(factor),
             "transaction.state.log.min.isr": str(min_isr),
+            "share.coordinator.state.topic.replication.factor": str(factor),
+            "share.coordinator.state.topic.min.isr": str(min_isr),
         }
         if node_id not in voters:
             settings |= {"process.roles": "broker", "listeners": listeners}

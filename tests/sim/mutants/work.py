@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sim.mutants import shares
 from tidelog.api import produce
 from tidelog.cluster.controller.changes import Election, PartitionDraft
 from tidelog.coordinators.groups.classic import records
 from tidelog.coordinators.groups.classic.group import Group
+from tidelog.coordinators.share.shard import ShareShard
 from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
 from tidelog.replication.partition import Partition
 from tidelog_storage import retention, validator
@@ -153,6 +155,22 @@ def returns_lose_their_assignment(patch: Patch) -> None:
     patch(Group, "_rename_static_member", rename)
 
 
+def states_are_pruned_ahead(patch: Patch) -> None:
+    """The log of share groups' states is deleted up to its end, with snapshots that are needed."""
+    patch(ShareShard, "redundant_offset", property(lambda self: self.end_offset))
+
+
+def updates_of_states_are_not_loaded(patch: Patch) -> None:
+    """A share coordinator that takes over has each state as its last snapshot had it."""
+    original = ShareShard._replay_update
+
+    def replay(self: ShareShard, *record: Any) -> None:
+        if not self.is_loading:
+            original(self, *record)
+
+    patch(ShareShard, "_replay_update", replay)
+
+
 Plantings = dict[str, Callable[[Callable[..., None]], None]]
 
 
@@ -187,6 +205,12 @@ BY_KIND: dict[str, Plantings] = {
     "retention": {
         "one-segment-too-many": one_segment_too_many,
         "retention-ahead-of-time": retention_ahead_of_time,
+    },
+    "share groups": {
+        "leaders-load-no-share-states": shares.stored_states_are_not_loaded,
+        "share-groups-acknowledge-in-memory": shares.acknowledgements_in_memory,
+        "states-are-pruned-ahead": states_are_pruned_ahead,
+        "updates-of-states-are-not-loaded": updates_of_states_are_not_loaded,
     },
     "static members": {
         "instances-are-not-loaded": instances_are_not_loaded,

@@ -15,6 +15,7 @@ KINDS = (
 SHARES = {
     "consumer groups": ("members that beat", 0.06),
     "new topics that move": ("moves beside others", 0.08),
+    "share groups": ("kip-932", 0.05),
     "static members": ("members by instance", 0.08),
     "streams groups": ("kafka streams", 0.05),
 }

@@ -12,6 +12,7 @@ from sim.cluster.work.names import Names
 from sim.cluster.work.retention import Retention
 from sim.cluster.work.seeds import work_of
 from sim.cluster.work.sessions import Sessions
+from sim.cluster.work.share_groups import ShareGroups
 from sim.cluster.work.static import StaticMembers
 from sim.cluster.work.streams_groups import StreamsGroups
 from sim.cluster.work.unclean import Elections
@@ -32,6 +33,7 @@ PARTS: Mapping[str, type[Part]] = {
     "names used again": Names,
     "new topics that move": Moves,
     "retention": Retention,
+    "share groups": ShareGroups,
     "static members": StaticMembers,
     "streams groups": StreamsGroups,
     "unclean elections": Elections,
