@@ -3,10 +3,10 @@
 - `tidelog_cluster` (session): a broker in its own process, `tidelog.run(tidelog_settings)`. It
   starts when a test first uses it. Under pytest-xdist each worker has its own; with
   `--tidelog-shared` tests that use only its address, topics and ids share one.
-- `@pytest.mark.tidelog(brokers=3, settings={...}, tiered=True, profile="kafka")`: the test gets a
-  cluster like this, which all tests with the same options share. `--tidelog-brokers N` and
-  `--tidelog-profile fast|kafka` are for tests that do not say. `fast` has short sessions and
-  cleaner intervals, `kafka` Kafka's.
+- `@pytest.mark.tidelog(brokers=3, settings={...}, tiered=True, security="sasl_ssl",
+  profile="kafka")`: the test gets a cluster like this, which all tests with the same options share.
+  `--tidelog-brokers N` and `--tidelog-profile fast|kafka` are for tests that do not say. `fast`
+  has short sessions and cleaner intervals, `kafka` Kafka's.
 - `tidelog_settings` (session): the broker's settings, `{}`. Define a fixture of this name in your
   conftest.py to change them: `{"auto.create.topics.enable": False}`.
 - `tidelog_tiered` (session): the remote tier, as the parameter `tiered` of `tidelog.run`; False:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tidelog.testing.kit import Clusters
 
 _TOPIC_CHARACTERS_MAX = 200
-_OPTIONS = ("brokers", "settings", "tiered", "profile")
+_OPTIONS = ("brokers", "settings", "tiered", "security", "profile")
 _PROFILES = ("fast", "kafka")
 _SHARED = "shared"
 
@@ -306,6 +306,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             pytest.fail(text, pytrace=False)
         _check_options(marker.kwargs, where)
         options |= marker.kwargs
+    if options.get("security"):
+        options.pop(_SHARED, None)  # only the process that has started it knows its users
     if options:
         hidden: Any = getattr(pytest, "HIDDEN_PARAM", "tidelog")  # pytest 8.4
         metafunc.parametrize("_tidelog_options", [options], indirect=True, ids=[hidden])

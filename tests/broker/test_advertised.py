@@ -9,7 +9,7 @@ import pytest
 import tidelog
 from support.wire_client import WireClient
 from tidelog.config.vocabulary import ConfigError
-from tidelog.embedded.cluster_settings import advertised_at, advertised_beside_inner
+from tidelog.embedded.cluster_settings import advertised_at, beside_inner
 from tidelog_protocol.messages.cluster import MetadataRequest
 
 THREE = {"listeners": "PLAINTEXT://:1"}
@@ -24,7 +24,7 @@ THREE = {"listeners": "PLAINTEXT://:1"}
     ],
 )
 def test_each_broker_has_an_address(advertised: str, expected: str) -> None:
-    properties = advertised_beside_inner(THREE, advertised_at(advertised, 1, 3), "127.0.0.1:5")
+    properties = beside_inner(THREE, advertised_at(advertised, 1, 3), "127.0.0.1:5")
     assert properties["listeners"] == "PLAINTEXT://:1,BROKER://127.0.0.1:5"
     assert properties["advertised.listeners"] == f"{expected},BROKER://127.0.0.1:5"
 

@@ -38,6 +38,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "typed" / "doors.py"
 # What only Python has, by the call that does it over HTTP.
 ONLY_PYTHON = {
     "cluster.ask": None,  # any call, by its name
+    "cluster.client_config": None,  # by cluster.security and the folder that it names
     "cluster.change_brokers": None,  # `ask` for handles of brokers
     "cluster.create_topic": "topics.create",
     "cluster.delete_topic": "topics.delete",
@@ -46,7 +47,7 @@ ONLY_PYTHON = {
     "faults.on": "faults.add",
 }
 # What only HTTP has: `cluster.brokers` and the properties of its handles are this in Python.
-ONLY_HTTP = {"brokers.describe"}
+ONLY_HTTP = {"brokers.describe", "cluster.security"}
 TRIGGERS = {"once", "times", "on_call", "every", "every_time", "with_probability"}
 SAMPLES: dict[str, Any] = {
     "config": {"retention.ms": 1},

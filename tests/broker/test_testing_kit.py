@@ -22,17 +22,17 @@ OPTIONS = {"brokers": 1, "settings": {}, "tiered": False, "profile": "fast"}
 
 
 def test_profiles_set_what_they_name() -> None:
-    arguments = " ".join(new_cluster(OPTIONS)._arguments)
-    assert "log.cleaner.backoff.ms=200" in arguments
-    assert "broker.session.timeout.ms" not in arguments
-    several = " ".join(new_cluster({**OPTIONS, "brokers": 3, "tiered": True})._arguments)
-    assert "broker.session.timeout.ms=3000" in several
-    assert "remote.log.manager.task.interval.ms=500" in several
-    kafka = " ".join(new_cluster({**OPTIONS, "profile": "kafka"})._arguments)
+    settings = new_cluster(OPTIONS)._settings
+    assert settings["log.cleaner.backoff.ms"] == "200"
+    assert "broker.session.timeout.ms" not in settings
+    several = new_cluster({**OPTIONS, "brokers": 3, "tiered": True})._settings
+    assert several["broker.session.timeout.ms"] == "3000"
+    assert several["remote.log.manager.task.interval.ms"] == "500"
+    kafka = new_cluster({**OPTIONS, "profile": "kafka"})._settings
     assert "log.cleaner.backoff.ms" not in kafka
-    assert "group.initial.rebalance.delay.ms=3000" in kafka
-    own = new_cluster({**OPTIONS, "settings": {"log.cleaner.backoff.ms": 7}})._arguments
-    assert "log.cleaner.backoff.ms=7" in own
+    assert kafka["group.initial.rebalance.delay.ms"] == "3000"
+    own = new_cluster({**OPTIONS, "settings": {"log.cleaner.backoff.ms": 7}})._settings
+    assert own["log.cleaner.backoff.ms"] == "7"
 
 
 def test_brokers_that_do_not_run_are_started_again() -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog.cli import common
 from tidelog.cli.ending import Ending
 from tidelog.cli.streams import refuse
+from tidelog.embedded.settings_pipe import SETTINGS_ON_STDIN, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,8 +73,28 @@ def _parser() -> argparse.ArgumentParser:
         help="take control calls (faults, time, state) over HTTP here; port 0 takes a free one;"
         " elsewhere than on loopback, clients send the token of TIDELOG_CONTROL_TOKEN",
     )
+    _add_security_options(parser)
     add_common_options(parser)
     return parser
+
+
+def _add_security_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--security",
+        metavar="KIND",
+        help="ssl, mtls, sasl_plaintext or sasl_ssl: make certificates and users for tests, and ask"
+        " clients for them",
+    )
+    parser.add_argument(
+        "--security-dir",
+        metavar="DIR",
+        help="where certificates and passwords are (the folder security of the data)",
+    )
+    parser.add_argument(
+        "--bad-certificates",
+        action="store_true",
+        help="with TLS, also listen with expired, wrong-host and self-signed certificates",
+    )
 
 
 def add_settings_options(parser: argparse.ArgumentParser) -> None:
@@ -119,6 +140,8 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         default=False,
         help="also stop when standard input ends, so as not to outlive the parent process",
     )
+    # For parents of ours: settings may be secrets, which arguments of a process show.
+    parser.add_argument(SETTINGS_ON_STDIN, action="store_true", help=argparse.SUPPRESS)
 
 
 class _UntilStdinEnds(argparse.Action):
@@ -208,4 +231,6 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
         if not equals or not key.strip():
             raise ConfigError("--set", f"{setting!r} is not of the form KEY=VALUE")
         settings[key.strip()] = value.strip()
+    if getattr(options, "settings_on_stdin", False):  # no command but serve and broker has it
+        settings.update(read_settings())
     return settings

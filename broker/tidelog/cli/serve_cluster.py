@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from tidelog.control.http import HttpDoor
     from tidelog.embedded.nodes import Node
+    from tidelog.embedded.security import Security
 
 __all__ = ["serve_cluster"]
 
@@ -55,6 +56,7 @@ def serve_cluster(settings: Mapping[str, str], options: argparse.Namespace, endi
             port=port,
             data_dir=options.data_dir,
             temporary=options.temporary,
+            security=_security(options),
             log_level=options.log_level,
             log_format=options.log_format,
         )
@@ -67,6 +69,15 @@ def serve_cluster(settings: Mapping[str, str], options: argparse.Namespace, endi
         return refuse(f"{error.key}: {error.message}")
     except (ClusterError, StartError) as error:
         return refuse(str(error))
+
+
+def _security(options: argparse.Namespace) -> Security | None:
+    if options.security is None:
+        return None
+    from tidelog.embedded.security import Security  # noqa: PLC0415 - few ask for it
+
+    bad_certificates: bool = options.bad_certificates
+    return Security(options.security, options.security_dir, bad_certificates=bad_certificates)
 
 
 def _door(cluster: Cluster, address: str) -> HttpDoor:

@@ -14,6 +14,8 @@ partitions.py  calls: delete records, elect a leader, move replicas
 coordinators.py  calls: move the controller and coordinators, expire members and producer ids
 logs.py     calls: levels of what brokers log
 last_requests.py  calls: the last requests of clients
+security.py  calls: how clients authenticate
+credentials/  certificates and users of a secured cluster, and configurations for its clients
 reset.py    calls: give the cluster back as new
 reading.py  calls: read the state
 state.py    the values of the state

@@ -12,6 +12,7 @@ from tidelog.control.faults.link_values import Links
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from tidelog.control.credentials.state import SecurityState
     from tidelog.control.faults.device_faults import Device
     from tidelog.control.faults.rules import Count, Rule
 
@@ -97,6 +98,11 @@ class ControlledCluster(Protocol):
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` of every running broker."""
+        ...
+
+    @property
+    def security(self) -> SecurityState:
+        """How clients authenticate."""
         ...
 
     async def start_brokers(self) -> None:

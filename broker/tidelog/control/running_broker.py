@@ -8,7 +8,10 @@ from tidelog.control.blocking_cluster_calls import ClusterCalls
 from tidelog.control.errors import ClusterError
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tidelog.control.brokers import Brokers, BrokerState
+    from tidelog.control.credentials.wishes import Wishes
 
 __all__ = ["RunningBroker", "RunningBrokers"]
 
@@ -39,6 +42,15 @@ class RunningBrokers(ClusterCalls):
         asked = {"rack": rack, "advertised_listeners": advertised_listeners}
         added = self.change_brokers("cluster.add_broker", **asked).brokers[-1]
         return RunningBroker(self, added.node_id)
+
+    def client_config(self, client: str, **wishes: Unpack[Wishes]) -> Any:
+        """Return the configuration of a client library: see `Cluster.client_config`.
+
+        It reads the folder of the cluster's credentials, which is on the machine of the brokers.
+        """
+        from tidelog.control.credentials.state import client_config  # noqa: PLC0415 - few ask for it
+
+        return client_config(self.ask("cluster.security", {}), client, wishes)
 
 
 class RunningBroker:

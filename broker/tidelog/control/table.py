@@ -23,6 +23,7 @@ from tidelog.control import (
     partitions,
     reading,
     reset,
+    security,
     topics,
 )
 from tidelog.control.errors import MISSING, ControlError
@@ -56,6 +57,7 @@ _GROUPS = (
     partitions,
     reading,
     reset,
+    security,
     shared_counts,
     topics,
 )

@@ -3,6 +3,8 @@
 cluster.py           `Cluster`: brokers in this event loop
 running.py           `run()`: brokers in another process, for code without asyncio
 pipe.py              control calls to that process, and its answers
+settings_pipe.py     settings for such a process
+security.py          the short forms of security (`security=...`, `--security`)
 nodes.py             one node of a cluster: in this loop, or in its own process
 cluster_client.py    a blocking client of a cluster, which asks the right broker
 simple_client.py     a blocking client for one request at a time

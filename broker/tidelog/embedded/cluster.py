@@ -22,8 +22,8 @@ from tidelog.embedded.cluster_settings import (
     ClusterError,
     Setting,
     advertised_at,
-    advertised_beside_inner,
     beside,
+    beside_inner,
     broker_properties,
     has_data_dir,
     metrics_listener,
@@ -37,12 +37,15 @@ from tidelog.embedded.tiered import Tiered, tiered_settings, with_tier
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Any, Self, Unpack
 
     from tidelog.control.cluster import ClusterControl
     from tidelog.control.cluster_time import ClockSetting
+    from tidelog.control.credentials.state import SecurityState
+    from tidelog.control.credentials.wishes import Wishes
     from tidelog.control.faults.rules import Count
     from tidelog.embedded.nodes import Node
+    from tidelog.embedded.security import Security
     from tidelog.seams import Runtime
 
 __all__ = [
@@ -80,6 +83,7 @@ class Cluster(ClusterCalls):
         temporary: bool = False,
         tiered: Tiered = False,
         tiered_topics: Sequence[str] = (),
+        security: str | Security | None = None,
         log_level: str = "warning",
         log_format: str = "text",
         runtime: Runtime | None = None,
@@ -108,6 +112,7 @@ class Cluster(ClusterCalls):
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._settings = tiered_settings(tiered, tiered_topics) | properties_of(settings, more)
         self._host = host or "127.0.0.1"
+        self._security = _security_of(security, self._settings)
         self._port = port if isinstance(port, int) else 0
         self._own_ports = [] if port is None or isinstance(port, int) else list(port)
         if self._own_ports and len(self._own_ports) != brokers:
@@ -135,6 +140,33 @@ class Cluster(ClusterCalls):
         if not servers:
             raise ClusterError("the cluster is not running")
         return ",".join(servers)
+
+    @property
+    def security(self) -> SecurityState:
+        """How clients authenticate; without secrets."""
+        from tidelog.control.credentials.state import SecurityState
+
+        if self._security is None:
+            return SecurityState(self.bootstrap_servers)
+        return self._security.state(self.bootstrap_servers, self.brokers)
+
+    def client_config(self, client: str, **wishes: Unpack[Wishes]) -> Any:
+        """Return the configuration of a client library: aiokafka, confluent-kafka, franz-go, java,
+        kafka-python, kafkajs, kcat or spark.
+
+        With `security`, and what works if left out:
+
+        - `user`: admin (a super user), alice or bob; `password` replaces the user's.
+        - `mechanism`: the SASL mechanism, PLAIN or OAUTHBEARER; `token` is `"expired"`, or one in
+          the place of the user's.
+        - `certificate`: that of the brokers is bad: `"expired"`, `"wrong-host"`, `"self-signed"`.
+        - `client_certificate`: the client's own is bad: `"expired"`, `"self-signed"`, `"none"`.
+
+        ClusterError for what a cluster of this kind has not.
+        """
+        from tidelog.control.credentials.state import client_config
+
+        return client_config(self.security, client, wishes)
 
     @property
     def failure(self) -> BaseException | None:
@@ -197,36 +229,55 @@ class Cluster(ClusterCalls):
         await until_whole(whole)
 
     async def _new_nodes(self) -> list[Node[Any]]:
-        from tidelog.cluster.formatting import format_new
         from tidelog.runtime import system_runtime
 
-        settings = self._settings
         folder = self._data_dir
         is_kept = folder is not None and not self._is_temporary
         runtime = self._runtime or system_runtime(durable=is_kept)
         if self._is_temporary and folder is not None:
             self._temporary = folder
         is_alone = self._count == 1 and not self._isolated
-        if folder is None and not (is_alone and has_data_dir(settings)):
+        if folder is None and not (is_alone and has_data_dir(self._settings)):
             if self._temporary is None:
                 self._temporary = temporary_data_dir(runtime.rng)
                 os.makedirs(self._temporary, 0o700)
             folder = self._temporary
         self._ports.release()
+        logs = folder or self._settings.get("log.dirs", self._settings.get("log.dir", ""))
+        first = logs.split(",")[0]
+        if self._security is not None:
+            self._security.make(first, self._host)
         if is_alone:
-            host, port = self._place
-            if not port and "listeners" not in settings:
-                with suppress(OSError):  # the broker itself reports a bad host
-                    (port,) = await self._ports.take(runtime, self._host, 1)
-            properties = broker_properties(settings, host=host, port=port, data_dir=folder)
-            if self._racks:
-                properties["broker.rack"] = self._racks[0]
-            first = folder or properties.get("log.dirs", properties.get("log.dir", ""))
-            return [self._new_node(with_tier(properties, first.split(",")[0], 1))]
+            return [await self._lone_node(runtime, folder, first)]
         assert folder is not None
+        return await self._nodes_of_several(runtime, folder)
+
+    @property
+    def _bad_count(self) -> int:
+        """How many listeners of each broker show a bad certificate."""
+        return 0 if self._security is None else self._security.bad_count
+
+    async def _lone_node(self, runtime: Runtime, folder: str | None, first: str) -> Node[Any]:
+        """`first` is the first folder of data."""
+        host, port = self._place
+        if not port and "listeners" not in self._settings:
+            with suppress(OSError):  # the broker itself reports a bad host
+                (port,) = await self._ports.take(runtime, self._host, 1)
+        properties = broker_properties(self._settings, host=host, port=port, data_dir=folder)
+        if self._racks:
+            properties["broker.rack"] = self._racks[0]
+        if self._security is not None:
+            bad_ports = await self._ports.take(runtime, self._host, self._bad_count)
+            properties = self._security.secured(properties, bad_ports)
+        return self._new_node(with_tier(properties, first, 1))
+
+    async def _nodes_of_several(self, runtime: Runtime, folder: str) -> list[Node[Any]]:
+        from tidelog.cluster.formatting import format_new
+
+        settings, bad_count = self._settings, self._bad_count
         advertised = settings.get("advertised.listeners")
-        is_mapped = advertised is not None
-        each = 3 if is_mapped else 2
+        is_mapped = advertised is not None or self._security is not None
+        each = (3 if is_mapped else 2) + bad_count
         ports = await self._ports.take(runtime, self._host, each * self._count)
         self._voters = {
             node_id: f"{self._inner_host}:{ports.pop()}" for node_id in range(1, self._count + 1)
@@ -239,13 +290,25 @@ class Cluster(ClusterCalls):
             if advertised is not None:
                 own["advertised.listeners"] = advertised_at(advertised, index, self._count)
             inner = f"{self._inner_host}:{ports.pop()}" if is_mapped else ""
-            nodes.append(self._node_of_several(settings | own, node_id, folder, own_port, inner))
+            bad_ports = [ports.pop() for _ in range(bad_count)]
+            nodes.append(
+                self._node_of_several(
+                    settings | own, node_id, folder, (own_port, *bad_ports), inner
+                )
+            )
         self._cluster_id = format_new([node.config for node in nodes], runtime)
         return nodes
 
     def _node_of_several(
-        self, settings: dict[str, str], node_id: int, folder: str, port: int, inner: str
+        self,
+        settings: dict[str, str],
+        node_id: int,
+        folder: str,
+        ports: Sequence[int],
+        inner: str,
     ) -> Node[Any]:
+        """`ports` has that of clients, then those of bad certificates. The nodes reach each other
+        at `inner` if it is no listener of clients."""
         index = node_id - 1
         advertised = settings.pop("advertised.listeners", None)
         properties = node_properties(
@@ -253,11 +316,13 @@ class Cluster(ClusterCalls):
             node_id=node_id,
             voters=self._voters,
             host=self._host,
-            port=port,
+            port=ports[0],
             data_dir=f"{folder}/broker-{node_id}",
         )
-        if advertised is not None:
-            properties |= advertised_beside_inner(properties, advertised, inner)
+        if inner:
+            properties |= beside_inner(properties, advertised, inner)
+        if self._security is not None:
+            properties = self._security.secured(properties, ports[1:])
         return self._new_node(with_tier(properties, folder, len(self._voters)))
 
     def _new_node(self, properties: Mapping[str, str]) -> Node[Any]:
@@ -348,12 +413,13 @@ class Cluster(ClusterCalls):
         inner = ""
         if advertised is not None:
             own["advertised.listeners"] = advertised
+        if advertised is not None or self._security is not None:
             (inner_port,) = await self._ports.take(runtime, self._host, 1)
             inner = f"{self._inner_host}:{inner_port}"
-        (port,) = await self._ports.take(runtime, self._host, 1)
+        ports = await self._ports.take(runtime, self._host, 1 + self._bad_count)
         if rack is not None:
             own["broker.rack"] = rack
-        node = self._node_of_several(own, node_id, folder, port, inner)
+        node = self._node_of_several(own, node_id, folder, ports, inner)
         format_new([node.config], runtime, self._cluster_id)
         await node.start()
         self.brokers.append(node)
@@ -427,3 +493,13 @@ class Cluster(ClusterCalls):
     ) -> None:
         with beside(error):
             await self.stop()
+
+
+def _security_of(security: str | Security | None, settings: Mapping[str, str]) -> Security | None:
+    if security is None:
+        return None
+    from tidelog.embedded.security import Security
+
+    known = Security(security) if isinstance(security, str) else security
+    known.check(settings)
+    return known

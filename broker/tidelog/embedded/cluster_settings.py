@@ -23,8 +23,8 @@ __all__ = [
     "ClusterError",
     "Setting",
     "advertised_at",
-    "advertised_beside_inner",
     "beside",
+    "beside_inner",
     "broker_properties",
     "has_data_dir",
     "log_dirs_in",
@@ -177,14 +177,16 @@ def advertised_at(advertised: str, index: int, count: int) -> str:
     return f"PLAINTEXT://{host}:{port}"
 
 
-def advertised_beside_inner(
-    properties: Mapping[str, str], advertised: str, inner: str
+def beside_inner(
+    properties: Mapping[str, str], advertised: str | None, inner: str
 ) -> dict[str, str]:
-    """Return the listeners of a node that clients reach at another address. The nodes reach each
-    other at `inner`, because a mapped port may lead nowhere from inside."""
+    """Return the listeners of a node whose clients come by another one than the other nodes, which
+    reach it at `inner`. `advertised` is where clients reach it, if that is not its listener: a
+    mapped port, which may lead nowhere from inside."""
+    own = properties["listeners"].split(",", 1)[0]
     return {
         "listeners": f"{properties['listeners']},BROKER://{inner}",
-        "advertised.listeners": f"{advertised},BROKER://{inner}",
+        "advertised.listeners": f"{advertised or own},BROKER://{inner}",
         "listener.security.protocol.map": f"{_MAPPED_PROTOCOLS},BROKER:PLAINTEXT",
         "inter.broker.listener.name": "BROKER",
     }

@@ -25,6 +25,7 @@ from tidelog.embedded.cluster_settings import (
     TELL_STARTER,
     ClusterError,
 )
+from tidelog.embedded.settings_pipe import SETTINGS_ON_STDIN, settings_bytes
 from tidelog.runtime import system_runtime, volume_bytes
 from tidelog.server import FLUSH_SECONDS_MAX, BrokerServer, StartError
 from tidelog.start_error import one_line
@@ -349,7 +350,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
 
     async def _begin(self) -> asyncio.subprocess.Process:
         """StartError, with the broker's reason, if it ends before it is ready."""
-        arguments = [f"--set={key}={value}" for key, value in self.config.given.items()]
+        arguments = [SETTINGS_ON_STDIN]
         if not self._durable:
             arguments.append("--no-fsync")
         setting = self.clock(self.node_id)
@@ -370,6 +371,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         )
         assert process.stdout is not None
         assert process.stdin is not None
+        process.stdin.write(settings_bytes(self.config.given))
         try:
             line = (await process.stdout.readline()).decode().strip()
         except BaseException:

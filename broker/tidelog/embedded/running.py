@@ -10,6 +10,7 @@ calls as lines of standard input and answers each with a line on standard output
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidelog.control.running_broker import RunningBroker, RunningBrokers
@@ -21,6 +22,7 @@ from tidelog.embedded.cluster_settings import (
     has_data_dir,
     properties_of,
 )
+from tidelog.embedded.settings_pipe import SETTINGS_ON_STDIN, settings_bytes
 from tidelog.embedded.tiered import Tiered, tiered_settings
 
 if TYPE_CHECKING:
@@ -49,16 +51,16 @@ class RunningCluster(RunningBrokers):
         self,
         *,
         brokers: int = 1,
-        isolated: bool = False,
-        racks: Sequence[str] | None = None,
         address: tuple[str | None, int | None] = (None, None),
         data_dir: str | os.PathLike[str] | None = None,
         settings: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
+        """`options` are further ones of `tidelog serve`."""
         if brokers < 1:
             raise ClusterError(f"a cluster needs at least one broker, not {brokers}")
         host, port = address
-        self._arguments = ["--until-stdin-ends"]
+        self._arguments = ["--until-stdin-ends", *options]
         self._free_ports = "0"  # the chosen ports: the next start takes them again
         self._was_stopped = False
         self._has_free_port = not port and "listeners" not in (settings or {})
@@ -75,14 +77,11 @@ class RunningCluster(RunningBrokers):
         self._brokers = [RunningBroker(self, first + index) for index in range(brokers)]
         if brokers != 1:
             self._arguments += ["--brokers", str(brokers)]
-        if isolated:
-            self._arguments += ["--isolated"]
-        if racks is not None:
-            self._arguments += ["--racks", ",".join(racks)]
         if data_dir is not None:
             self._arguments += ["--data-dir", os.fspath(data_dir)]
-        for key, value in (settings or {}).items():
-            self._arguments += ["--set", f"{key}={value}"]
+        self._settings = dict(settings or {})
+        if self._settings:
+            self._arguments += [SETTINGS_ON_STDIN]
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Pipe | None = None
         self._errors: IO[bytes] | None = None
@@ -173,6 +172,7 @@ class RunningCluster(RunningBrokers):
             stderr=self._errors,
         )
         try:
+            self._give_settings(self._process)
             self._pipe = Pipe(self._process)
             self._bootstrap_servers = self._wait_until_ready(self._process, self._pipe)
         except BaseException:
@@ -181,6 +181,14 @@ class RunningCluster(RunningBrokers):
             raise
         servers = self._bootstrap_servers.split(",")
         self._free_ports = ",".join(server.rpartition(":")[2] for server in servers)
+
+    def _give_settings(self, process: subprocess.Popen[bytes]) -> None:
+        stdin = process.stdin
+        assert stdin is not None
+        if self._settings:
+            with suppress(BrokenPipeError):  # the log says why it has ended
+                stdin.write(settings_bytes(self._settings))
+                stdin.flush()
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], pipe: Pipe) -> str:
         try:
@@ -285,6 +293,7 @@ def run(
     data_dir: str | os.PathLike[str] | None = None,
     tiered: Tiered = False,
     tiered_topics: Sequence[str] = (),
+    security: str | None = None,
     **more: Setting,
 ) -> RunningCluster:
     """Return brokers that run in another process; `with` starts them.
@@ -298,12 +307,18 @@ def run(
     - `tiered`: the remote tier: True for a folder beside the data, a directory, or
       "s3://bucket/prefix". Topics join by `remote.storage.enable=true`, or if their names match one
       of `tiered_topics` (`*` and `?` for any characters).
+    - `security`: "ssl", "mtls", "sasl_plaintext" or "sasl_ssl" makes certificates and users, and
+      `client_config` has what clients need (the extra [security]).
     """
+    options = ["--isolated"] if isolated else []
+    if racks is not None:
+        options += ["--racks", ",".join(racks)]
+    if security is not None:
+        options += ["--security", security, "--bad-certificates"]
     return RunningCluster(
         brokers=brokers,
-        isolated=isolated,
-        racks=racks,
         address=(host, port),
         data_dir=data_dir,
         settings=tiered_settings(tiered, tiered_topics) | properties_of(settings, more),
+        options=options,
     )

@@ -55,7 +55,8 @@ def new_cluster(options: Mapping[str, Any]) -> RunningCluster:
         profile |= FAST_OF_TIER if tiered is not False else {}
     topics = ("*",) if tiered is not False else ()
     settings = {**profile, **options["settings"]}
-    return run(settings, brokers=brokers, tiered=tiered, tiered_topics=topics)
+    security = options.get("security")
+    return run(settings, brokers=brokers, tiered=tiered, tiered_topics=topics, security=security)
 
 
 class Clusters:

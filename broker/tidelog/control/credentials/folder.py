@@ -1,0 +1,174 @@
+"""The folder with the certificates, keys and passwords of a secured cluster.
+
+It is made at the first start and used again by later ones, so clients keep their configurations.
+Only its owner may read it. `Credentials.make` writes it; `Credentials.read` is for what configures
+clients, in another process too.
+"""
+
+# ruff: noqa: PLC0415 - cryptography is an extra, and takes 0.1 s to import
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from typing import TYPE_CHECKING, Any
+
+from tidelog.control.credentials.kinds import Kind, kind_of
+from tidelog.control.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tidelog.control.credentials.authority import Authority, Pair
+
+__all__ = ["BAD_CERTIFICATES", "FOLDER", "USERS", "Credentials"]
+
+FOLDER = "security"
+"""Its name in the folder of the data."""
+USERS = ("admin", "alice", "bob")
+"""The users; the first is a super user."""
+BAD_CERTIFICATES = ("expired", "wrong-host", "self-signed")
+"""What is wrong with a certificate; each has a listener that shows it."""
+WRONG_HOST = "wrong-host.invalid"
+_SECRETS = "secrets.json"
+
+
+class Credentials:
+    """What is in the folder. Files are made when they are first needed."""
+
+    def __init__(self, path: str, kind: Kind, known: dict[str, Any]) -> None:
+        self.path = path
+        self.kind = kind
+        self._known = known
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.path!r}, {self.kind.name!r})"
+
+    @classmethod
+    def make(cls, path: str, kind: Kind, hosts: Iterable[str]) -> Credentials:
+        """Read the folder, make what it lacks, and sign the brokers' certificates for these hosts;
+        ClusterError if that cannot be."""
+        check_extra(kind)
+        os.makedirs(path, 0o700, exist_ok=True)
+        os.chmod(path, 0o700)
+        try:
+            credentials = cls.read(path)
+        except FileNotFoundError:
+            known = {
+                "kind": kind.name,
+                "store_password": secrets.token_urlsafe(12),
+                "users": {user: secrets.token_urlsafe(12) for user in USERS},
+            }
+            credentials = cls(path, kind, known)
+        credentials._known["kind"], credentials.kind = kind.name, kind
+        _write(f"{path}/{_SECRETS}", json.dumps(credentials._known, indent=1).encode())
+        if kind.is_tls:
+            credentials._sign_for_brokers(_with_this_machine(hosts))
+        return credentials
+
+    @classmethod
+    def read(cls, path: str) -> Credentials:
+        """Read a folder; FileNotFoundError if there is none, ClusterError if it is not readable."""
+        try:
+            with open(f"{path}/{_SECRETS}", encoding="utf-8") as file:
+                known = json.load(file)
+            return cls(path, kind_of(known["kind"]), known)
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, KeyError) as error:
+            raise ClusterError(f"{path}: no credentials of tidelog: {error}") from None
+
+    @property
+    def passwords(self) -> dict[str, str]:
+        """The passwords of the users."""
+        return dict(self._known["users"])
+
+    @property
+    def store_password(self) -> str:
+        """The password of all key and trust stores."""
+        return str(self._known["store_password"])
+
+    @property
+    def trusted(self) -> str:
+        """The file with the authority's certificate."""
+        return f"{self.path}/authority.pem"
+
+    @property
+    def trust_store(self) -> str:
+        """The same as a store in the format PKCS12."""
+        return f"{self.path}/authority.p12"
+
+    def broker_file(self, bad: str | None = None) -> str:
+        """Return the file with the brokers' key and certificate, or with a bad one."""
+        return f"{self.path}/broker{f'-{bad}' if bad else ''}.pem"
+
+    def client_file(self, user: str, bad: str | None, ending: str) -> str:
+        """Return a file of a client's certificate: `pem` has key and certificate, `crt` and `key`
+        one of them, `p12` is a store. It is made if it is not there."""
+        base = f"{self.path}/client-{user}{f'-{bad}' if bad else ''}"
+        if not os.path.exists(f"{base}.p12"):
+            self._sign_for_client(base, user, bad)
+        return f"{base}.{ending}"
+
+    def _authority(self) -> Authority:
+        from tidelog.control.credentials.authority import Authority
+
+        path = f"{self.path}/authority-key.pem"
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                return Authority.read(file.read())
+        made = Authority.new("tidelog")
+        _write(path, made.pair.pem)
+        _write(self.trusted, made.pair.certificate_pem)
+        _write(self.trust_store, made.trust_store(self.store_password))
+        return made
+
+    def _sign_for_brokers(self, hosts: Sequence[str]) -> None:
+        authority = self._authority()
+        for bad in (None, *BAD_CERTIFICATES):
+            _write(self.broker_file(bad), _signed(authority, "broker", hosts, bad).pem)
+
+    def _sign_for_client(self, base: str, user: str, bad: str | None) -> None:
+        check_extra(self.kind)
+        pair = _signed(self._authority(), user, (), bad)
+        _write(f"{base}.pem", pair.pem)
+        _write(f"{base}.crt", pair.certificate_pem)
+        _write(f"{base}.key", pair.key_pem)
+        _write(f"{base}.p12", pair.key_store(self.store_password))
+
+
+def check_extra(kind: Kind) -> None:
+    """ClusterError if a package is missing."""
+    if not kind.is_tls:
+        return
+    try:
+        import cryptography  # noqa: F401 - only whether it is there
+    except ModuleNotFoundError:
+        text = f"security {kind.name}: needs cryptography (pip install 'tidelog[security]')"
+        raise ClusterError(text) from None
+
+
+def _signed(authority: Authority, name: str, hosts: Sequence[str], bad: str | None) -> Pair:
+    from tidelog.control.credentials.authority import self_signed
+
+    if bad == "self-signed":
+        return self_signed(name, hosts)
+    named = (WRONG_HOST,) if bad == "wrong-host" else hosts
+    return authority.sign(name, named, is_expired=bad == "expired")
+
+
+def _with_this_machine(hosts: Iterable[str]) -> list[str]:
+    """Return these hosts and the names of this machine, each once."""
+    own = ("localhost", "127.0.0.1", "::1", socket.gethostname())
+    return list(dict.fromkeys(host for host in (*own, *hosts) if host))
+
+
+def _write(path: str, data: bytes) -> None:
+    """Replace a file whole: another process may read it. Only its owner may."""
+    temporary = f"{path}.{secrets.token_hex(4)}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(data)
+    os.replace(temporary, path)

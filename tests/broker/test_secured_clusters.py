@@ -1,0 +1,210 @@
+"""`security=...`: what is made, who may read it, and what is refused in one line."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tidelog
+from support.clusters import run
+from support.wire_client import WireClient
+from tidelog.control.credentials import tokens
+from tidelog.control.credentials.folder import BAD_CERTIFICATES, Credentials
+from tidelog.control.credentials.kinds import kind_of
+from tidelog.control.credentials.state import SecurityState
+from tidelog.control.credentials.wishes import client_of
+from tidelog.control.http_client import HttpControl
+from tidelog.embedded.security import Security
+from tidelog.embedded.settings_pipe import read_settings, settings_bytes
+from tidelog_protocol.messages.cluster import MetadataRequest
+
+if TYPE_CHECKING:
+    from tidelog.control.credentials.wishes import Wishes
+
+
+@pytest.fixture(scope="module")
+def credentials(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Credentials]:
+    folder = tmp_path_factory.mktemp("credentials")
+    kinds = ("ssl", "mtls", "sasl_plaintext", "sasl_ssl")
+    return {kind: Credentials.make(f"{folder}/{kind}", kind_of(kind), []) for kind in kinds}
+
+
+def refused(credentials: Credentials | None, **wishes: Any) -> str:
+    with pytest.raises(tidelog.ClusterError) as caught:
+        client_of(credentials, "h:1", {"expired": "h:2"}, wishes)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_a_kind_has_not_is_refused(credentials: dict[str, Credentials]) -> None:
+    assert refused(None, user="alice") == "clients of a cluster without security have no user"
+    assert "of security ssl have no password" in refused(credentials["ssl"], password="x")
+    assert "have no certificate" in refused(credentials["sasl_plaintext"], certificate="expired")
+    assert "have no client_certificate" in refused(
+        credentials["sasl_ssl"], client_certificate="none"
+    )
+    assert "no listeners" in refused(credentials["ssl"], certificate="wrong-host")
+    assert "none of expired, wrong-host" in refused(credentials["ssl"], certificate="odd")
+    assert "none of PLAIN" in refused(credentials["sasl_ssl"], mechanism="GSSAPI")
+    assert "no user 'eve' but admin, alice, bob" in refused(credentials["sasl_ssl"], user="eve")
+    with pytest.raises(TypeError, match="no argument 'phrase'"):
+        client_of(None, "h:1", {}, {"phrase": "x"})  # type: ignore[typeddict-unknown-key]
+    with pytest.raises(tidelog.ClusterError, match="security 'tls' is none of ssl, mtls"):
+        tidelog.Cluster(security="tls")
+    with pytest.raises(tidelog.ClusterError, match="listeners: is set by security ssl"):
+        tidelog.Cluster({"listeners": "PLAINTEXT://:0"}, security="ssl")
+
+
+def test_only_the_owner_may_read_and_no_text_has_a_secret(
+    credentials: dict[str, Credentials],
+) -> None:
+    one = credentials["mtls"]
+    one.client_file("alice", "expired", "p12")
+    folder = Path(one.path)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    files = list(folder.iterdir())
+    assert len(files) > 8
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    secrets = {one.store_password, *one.passwords.values()}
+    client = client_of(credentials["sasl_ssl"], "h:1", {}, {})
+    texts = (repr(one), repr(client), repr(SecurityState("h:1", "mtls", one.path)))
+    assert not any(secret in text for secret in secrets for text in texts)
+
+
+def test_a_folder_is_used_again(tmp_path: Path) -> None:
+    first = Credentials.make(str(tmp_path), kind_of("sasl_ssl"), ["a"])
+    authority = (tmp_path / "authority.pem").read_bytes()
+    again = Credentials.make(str(tmp_path), kind_of("mtls"), ["b"])
+    assert again.passwords == first.passwords
+    assert (tmp_path / "authority.pem").read_bytes() == authority
+    assert Credentials.read(str(tmp_path)).kind.name == "mtls"
+    (tmp_path / "secrets.json").write_text("?")
+    with pytest.raises(tidelog.ClusterError, match="no credentials of tidelog"):
+        Credentials.make(str(tmp_path), kind_of("ssl"), [])
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = builtins.__import__
+
+    def absent(name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("cryptography"):
+            raise ModuleNotFoundError(name=name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(tidelog.ClusterError) as caught:
+        Credentials.make(str(tmp_path), kind_of("ssl"), [])
+    wanted = "security ssl: needs cryptography (pip install 'tidelog[security]')"
+    assert str(caught.value) == wanted
+    assert Credentials.make(str(tmp_path), kind_of("sasl_plaintext"), []).passwords
+
+
+def test_settings_pass_a_pipe_with_nothing_behind_them_read() -> None:
+    reader, writer = os.pipe()
+    settings = {"a": "ü" * 40_000 + "\n"}
+    data = settings_bytes(settings)
+    os.write(writer, data[:3])
+    os.write(writer, data[3:50_000])
+    assert len(data) > 65536 - 3
+    import threading
+
+    rest = threading.Thread(target=lambda: os.write(writer, data[50_000:] + b"{call}\n"))
+    rest.start()
+    assert read_settings(reader) == settings
+    rest.join()
+    assert os.read(reader, 100) == b"{call}\n"
+    os.close(writer)
+    with pytest.raises(EOFError):
+        read_settings(reader)
+    os.close(reader)
+
+
+async def brokers_of(cluster: tidelog.Cluster, **wishes: Any) -> int:
+    """How many brokers a client of TLS sees."""
+    config = cluster.client_config("aiokafka", **wishes)
+    first = config["bootstrap_servers"].split(",")[0]
+    async with await WireClient.connect(first, config["ssl_context"]) as client:
+        answer = await client.ask(MetadataRequest(topics=[]), 9)
+        return len(answer.brokers)
+
+
+def test_one_and_three_brokers_with_tls_in_this_loop(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(security="ssl", data_dir=tmp_path / "one") as one:
+            assert await brokers_of(one) == 1
+            assert one.security.folder == str(tmp_path / "one" / "security")
+            for bad in BAD_CERTIFICATES:
+                with pytest.raises(OSError, match="certificate verify failed"):
+                    await brokers_of(one, certificate=bad)
+        kept = (tmp_path / "one" / "security" / "authority.pem").read_bytes()
+        several = tidelog.Cluster(
+            security=Security("mtls", tmp_path / "one/security"), brokers=3, data_dir=tmp_path
+        )
+        async with several as three:
+            assert await brokers_of(three) == 3
+            with pytest.raises((OSError, EOFError)):
+                await brokers_of(three, client_certificate="none")
+        assert (tmp_path / "one" / "security" / "authority.pem").read_bytes() == kept
+
+    run(test)
+
+
+def test_without_security_clients_need_the_address_alone() -> None:
+    state = SecurityState("h:1,h:2")
+    from tidelog.control.credentials.state import client_config
+
+    assert client_config(state, "confluent-kafka", {})["bootstrap.servers"] == "h:1,h:2"
+    assert client_config(state, "kafkajs", {}) == {"brokers": ["h:1", "h:2"]}
+    assert client_config(state, "franz-go", {}) == {"seeds": ["h:1", "h:2"]}
+    with pytest.raises(tidelog.ClusterError, match="client 'sarama' is none of aiokafka"):
+        client_config(state, "sarama", {})
+
+
+def test_java_texts_escape_what_they_must(credentials: dict[str, Credentials]) -> None:
+    from tidelog.control.credentials.clients import configuration
+
+    odd: Wishes = {"user": "a b", "password": 'x"\\'}
+    client = client_of(credentials["sasl_ssl"], "h:1", {}, odd)
+    text = configuration("java", client)
+    assert 'username="a b" password="x\\\\"\\\\\\\\";\n' in text
+    assert configuration("spark", client)["kafka.sasl.jaas.config"].endswith('password="x\\"\\\\";')
+    assert configuration("kcat", client).endswith('sasl.password=x"\\\n')
+
+
+def test_clients_that_make_their_tokens_have_no_others(credentials: dict[str, Credentials]) -> None:
+    from tidelog.control.credentials.clients import configuration
+
+    given = client_of(credentials["sasl_ssl"], "h:1", {}, {"token": tokens.new("eve")})
+    assert given.mechanism == "OAUTHBEARER"
+    for name in ("java", "kcat", "spark"):
+        with pytest.raises(tidelog.ClusterError, match="makes its tokens itself"):
+            configuration(name, given)
+    expired = client_of(credentials["sasl_ssl"], "h:1", {}, {"token": "expired"})
+    assert "unsecuredLoginLifetimeSeconds" in configuration("java", expired)
+    assert configuration("kafkajs", given)["sasl"]["token"] == given.token()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_argument_of_a_process_has_a_secret() -> None:
+    """Over the pipe and over HTTP the configurations are the same."""
+    secret = {"listener.name.sasl_plaintext.plain.connections.max.reauth.ms": "87654321"}
+    options: Any = {"brokers": 2, "isolated": True, "security": "sasl_plaintext"}
+    with tidelog.run(secret, **options) as cluster:
+        passwords = [cluster.client_config("java", user=each) for each in ("admin", "alice")]
+        words = [
+            Path(f"/proc/{pid}/cmdline").read_text()
+            for pid in (cluster.pid, *(broker.pid for broker in cluster.brokers))
+        ]
+        assert len({*passwords}) == 2
+        known = cluster.client_config("aiokafka")
+        for text in words:
+            assert "87654321" not in text
+            assert "sasl.jaas.config" not in text
+        assert known["sasl_plain_password"] not in "".join((*words, cluster.log))
+        assert HttpControl.client_config is tidelog.RunningCluster.client_config
