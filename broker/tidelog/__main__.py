@@ -31,6 +31,10 @@ COMMANDS = {
         "tidelog.cli.completion",
         "print completions of commands and options for a shell",
     ),
+    "spark": (
+        "tidelog_pipeline.spark_command",
+        "export, replay, audit and measure a topic's whole history by Spark",
+    ),
     "demo": ("tidelog_pipeline.demo", "real flights through tiered brokers, by Spark, checked"),
 }
 

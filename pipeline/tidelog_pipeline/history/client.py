@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.embedded.simple_client import SimpleClient
+    from tidelog_protocol.schema import Message
 
 __all__ = ["EARLIEST", "LATEST", "HistoryClient", "UnknownTopicError"]
 
@@ -126,6 +127,16 @@ class HistoryClient(TierViewer):
         answer = self.fetch(topic, topic_id, partition, offset, size=1)
         _check(topic, partition, answer.error_code)
         return [(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()]
+
+    def ask_leader(self, topic: str, partition: int, request: Message, *, version_max: int) -> Any:
+        """The leader's answer to any request; OSError if the leader is another one now."""
+        if (topic, partition) not in self._leaders:
+            self.partitions_of(topic)
+        return self.broker(self._leaders[topic, partition]).ask(request, version_max=version_max)
+
+    def forget_leaders(self) -> None:
+        """Ask for the leaders again: they may have moved."""
+        self._leaders.clear()
 
     def _on_leader(self, topic: str, partition: int, ask: Callable[[SimpleClient], T]) -> T:
         """The leader's answer; for a while, another leader is looked for after an error."""

@@ -295,10 +295,15 @@ def _timestamp_types(rows: _Rows) -> Any:
 def _headers(rows: _Rows) -> Any:
     """Headers, null for a record without any, as in the Kafka source."""
     fields = rows.fields
-    slots = range(len(rows.offsets)) if rows.chosen is None else rows.chosen.tolist()
-    tails, ends = fields.tail.tolist(), fields.end.tolist()
+    tails, ends = rows.pick(fields.tail), rows.pick(fields.end)
+    data = np.frombuffer(fields.data, dtype=np.uint8)
+    some = np.flatnonzero((data[tails] != 0) | (tails + 1 != ends))
+    found: list[list[dict[str, Any]] | None] = [None] * len(tails)
     try:
-        found = [_record_headers(fields.data, tails[slot], ends[slot]) for slot in slots]
+        for slot, tail, end in zip(
+            some.tolist(), tails[some].tolist(), ends[some].tolist(), strict=True
+        ):
+            found[slot] = _record_headers(fields.data, tail, end)
     except IndexError as error:
         raise ProtocolError(f"a record's headers: {error}") from None
     return pa.array(found, type=COLUMNS[HEADERS])

@@ -1,0 +1,214 @@
+"""`tidelog spark`: work on a topic's whole history by Spark, from the command line.
+
+Options, help and completion need no Spark. What an operation needs is imported once it runs.
+"""
+
+# ruff: noqa: PLC0415 - what a subcommand needs is imported by it
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tidelog.cli import common, positions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from tidelog_pipeline.operations.topic import Source
+
+_SIZE = re.compile(r"(\d{1,9})(KB|MB|GB)?", re.IGNORECASE)
+_UNITS = {None: 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    options = _parser().parse_args(positions.join_past(arguments, ("--from", "--to")))
+    return common.run(f"spark {options.name}", lambda: _run(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = common.parser(
+        "spark",
+        "Work on a topic's whole history by Spark, straight from the remote tier. Needs the extra:"
+        " pip install 'tidelog[spark]', and Java 17 to 23.",
+    )
+    add = common.subcommands(parser)
+    _add_export(add("export", help="write a topic's records to Parquet files"))
+    _add_replay(add("replay", help="write Parquet files or another topic to a topic"))
+    return parser
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write a topic's records to a folder of Parquet files, each exactly once. A further run"
+        " adds what is new, also after a run that was killed."
+    )
+    parser.set_defaults(name="export", run=_export)
+    parser.add_argument("topic")
+    parser.add_argument("destination", metavar="DEST", help="a folder, or an address Spark knows")
+    _add_range(parser)
+    parser.add_argument("--by-date", action="store_true", help="one folder for each day (UTC)")
+    parser.add_argument(
+        "--chunk",
+        type=_size,
+        default=1 << 30,
+        metavar="SIZE",
+        help="bytes of one step, which a run that is killed loses (1GB)",
+    )
+    _add_spark(parser)
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write the records of a topic, or of an export, to a topic: each exactly once, with its"
+        " timestamp and headers, those of a key in their order. A further run goes on where the"
+        " last one ended, also after a run that was killed."
+    )
+    parser.set_defaults(name="replay", run=_replay)
+    parser.add_argument("source", metavar="SRC", help="a topic, or a folder: with a / in its name")
+    parser.add_argument("topic")
+    _add_range(parser)
+    parser.add_argument(
+        "--source-server", metavar="HOST:PORT", help="a broker of SRC's cluster, if it is another"
+    )
+    parser.add_argument(
+        "--rate", type=_rate, default=0.0, metavar="N", help="records a second at most"
+    )
+    parser.add_argument(
+        "--partitions",
+        choices=("keep", "hash"),
+        help="keep each record's number, or place keys as producers do (keep if both topics have"
+        " as many partitions)",
+    )
+    parser.add_argument(
+        "--compression", default="none", choices=("none", "gzip", "snappy", "lz4", "zstd")
+    )
+    _add_spark(parser)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < 1e12:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of records a second")
+    return rate
+
+
+def _add_range(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--from", dest="start", metavar="PLACE", help=positions.FORM)
+    parser.add_argument(
+        "--to", dest="end", default="latest", metavar="PLACE", help="the end, exclusive (latest)"
+    )
+
+
+def _add_spark(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", default="local[*]", help="Spark's master (local[*])")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark"
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the source: kafka.isolation.level, rsm.config.dir",
+    )
+
+
+def _size(text: str) -> int:
+    found = _SIZE.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512MB or 1GB")
+    return int(found[1]) * _UNITS[found[2].upper() if found[2] else None]
+
+
+def _run(options: argparse.Namespace) -> None:
+    """Run the operation; everything that is expected to go wrong is one line."""
+    from tidelog_pipeline.jars import ConnectorMissingError
+    from tidelog_pipeline.java import JavaMissingError
+    from tidelog_pipeline.spark import SparkMissingError, missing_packages
+
+    missing = missing_packages()
+    if missing:
+        names = " and ".join(missing)
+        raise common.CommandError(f"{names} not installed; run: pip install 'tidelog[spark]'")
+    from tidelog_pipeline.operations import OperationError
+
+    try:
+        options.run(options)
+    except (
+        OperationError,
+        SparkMissingError,
+        JavaMissingError,
+        ConnectorMissingError,
+    ) as error:
+        raise common.CommandError(str(error)) from None
+
+
+def _source(options: argparse.Namespace) -> Source:
+    from tidelog_pipeline.operations import Source
+
+    return Source(
+        options.bootstrap_server, options.topic, common.key_values(options.option, "--option")
+    )
+
+
+@contextmanager
+def _session(options: argparse.Namespace, name: str) -> Iterator[SparkSession]:
+    """A session with the user's master and settings; it ends with the operation."""
+    from tidelog_pipeline.spark import session
+
+    settings = common.key_values(options.conf, "--conf")
+    spark = session(
+        f"tidelog {name}", master=options.master, settings=settings, with_connector=False
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _export(options: argparse.Namespace) -> None:
+    from tidelog_pipeline.operations import Wanted, export
+
+    source = _source(options)
+    source.ranges(options.start, options.end)  # refuses what is wrong before Spark starts
+    wanted = Wanted(options.start, options.end, options.by_date, options.chunk)
+    with _session(options, f"export {options.topic}") as spark:
+        done = export(spark, source, options.destination, wanted)
+    print(f"{done.new_records} records written; {done.destination} has {done.records}")
+
+
+def _replay(options: argparse.Namespace) -> None:
+    from tidelog_pipeline.operations import Replay, Source, replay
+
+    target = _source(options)
+    source: Source | str = options.source
+    if "/" not in options.source:
+        server = options.source_server or options.bootstrap_server
+        source = Source(server, options.source, target.options)
+        source.ranges(options.start, options.end)
+    elif options.start is not None or options.end != "latest":
+        raise common.CommandError("--from and --to are for topics: a folder is replayed whole")
+    wanted = Replay(
+        source,
+        target,
+        options.start,
+        options.end,
+        options.rate,
+        None if options.partitions is None else options.partitions == "keep",
+        options.compression,
+    )
+    with _session(options, f"replay {options.topic}") as spark:
+        done = replay(spark, wanted)
+    if done.warning:
+        print(f"tidelog spark replay: {done.warning}", file=sys.stderr)
+    print(f"{done.records} records written to {options.topic}")
