@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.network.dispatch import Handler, RequestContext
-    from tidelog.network.peer_security import PeerSecurities
+    from tidelog.network.peer_security import PeerSecurities, SettingsOf
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.directory_assignment import DirectoryAssignments
     from tidelog.replication.fetcher_manager import FetcherManager
@@ -491,9 +491,24 @@ class Membership:
             cluster_id=cluster_id,
             image=lambda: metadata.image,
             create_topic=topics.create,
-            new_channel=self.new_channel,
+            channels_to=self._channels_to,
             catch_up=quorum.catch_up,
         )
+
+    def _channels_to(
+        self, settings_of: SettingsOf, mechanism: tuple[str, str]
+    ) -> Callable[[str, int], PeerChannel] | None:
+        new_channel, securities = self.new_channel, self._securities
+        if new_channel is None or securities is None:
+            return None
+        security = securities.new(settings_of, *mechanism)
+
+        def connect(host: str, port: int) -> PeerChannel:
+            channel = new_channel(host, port)
+            channel.security = security
+            return channel
+
+        return connect
 
     def _keep_entry(self) -> None:
         """Begin to keep this node's entry among the voters, once the log names them."""

@@ -1,26 +1,23 @@
-"""TLS and SASL between nodes: what a channel does, and clusters whose nodes authenticate."""
+"""TLS and SASL of a channel to another node, over real sockets."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.certificates import Authority, authority
-from support.clusters import consume, create_topic, has_isr_of, in_thread, librdkafka, run, until
+from support.clusters import run, until
 from support.handler_broker import HandlerBroker
-from support.secured import BEARER_JAAS, SCRAM_JAAS, SecuredCluster, plain_jaas
+from support.secured import BEARER_JAAS, SCRAM_JAAS, credential, plain_jaas
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig, ConfigError
 from tidelog.network.peer_security import PeerSecurities
 from tidelog.network.peers import PeerChannel, PeerError
 from tidelog.runtime import system_runtime
 from tidelog_protocol.messages.groups import HeartbeatRequest
-from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -90,23 +87,6 @@ async def inner(settings: BrokerConfig) -> AsyncIterator[Inner]:
         connections.abort()
         connections.stop()
         await it.broker.dispatcher.stop()
-
-
-def credential(user: str, mechanism: int) -> UserScramCredentialRecord | None:
-    """That of SCRAM_JAAS."""
-    if user != "bro=k,er":
-        return None
-    name, iterations = {1: "sha256", 2: "sha512"}[mechanism], 4096
-    salted = hashlib.pbkdf2_hmac(name, b"inner-secret", b"salt", iterations)
-    client_key = hmac.digest(salted, b"Client Key", name)
-    return UserScramCredentialRecord(
-        name=user,
-        mechanism=mechanism,
-        salt=b"salt",
-        stored_key=hashlib.new(name, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", name),
-        iterations=iterations,
-    )
 
 
 def principals(it: Inner) -> set[str]:
@@ -360,97 +340,3 @@ def test_a_server_that_cannot_prove_the_password_is_refused() -> None:
                 await it.channel(settings).ask(HEARTBEAT)
 
     run(test)
-
-
-# -- clusters --------------------------------------------------------------------------------------
-
-
-def sasl(mechanism: str, jaas: str) -> dict[str, str]:
-    """Settings of nodes that authenticate by this mechanism."""
-    names = ("sasl_ssl", "controller")
-    return {
-        "sasl.enabled.mechanisms": mechanism,
-        "sasl.mechanism.inter.broker.protocol": mechanism,
-        "sasl.mechanism.controller.protocol": mechanism,
-        **{f"listener.name.{one}.{mechanism.lower()}.sasl.jaas.config": jaas for one in names},
-    }
-
-
-def client_settings(bootstrap: str, protocol: str) -> dict[str, Any]:
-    own = authority().sign("client")
-    return {
-        **librdkafka(bootstrap),
-        "security.protocol": protocol,
-        "ssl.ca.pem": authority().pem,
-        "ssl.certificate.pem": own.chain_pem,
-        "ssl.key.pem": own.key_pem,
-        **(
-            {"sasl.mechanism": "PLAIN", "sasl.username": "broker", "sasl.password": "inner-secret"}
-            if protocol == "SASL_SSL"
-            else {}
-        ),
-    }
-
-
-def all_are(cluster: SecuredCluster, user: str) -> bool:
-    """Whether all connections to the first two brokers, and to their controllers, are of a user."""
-    doors = [door for node in cluster.brokers[:2] for door in node.server.doors]
-    return all(str(one.principal).startswith(user) for door in doors for one in door.live)
-
-
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_a_cluster_replicates_and_fails_over(protocol: str) -> None:
-    def produce(settings: dict[str, Any], values: list[bytes]) -> None:
-        from confluent_kafka import Producer
-
-        producer = Producer({**settings, "acks": "all"})
-        for value in values:
-            producer.produce("t", value, partition=0)
-        assert producer.flush(60) == 0
-
-    settings = {"ssl.client.auth": "required", "broker.session.timeout.ms": "9000"}
-    if protocol == "SASL_SSL":
-        settings |= sasl("PLAIN", plain_jaas(broker="inner-secret"))
-
-    async def test() -> None:
-        async with SecuredCluster(protocol, settings) as cluster:
-            to = client_settings(cluster.bootstrap_servers, protocol)
-            await in_thread(create_topic, to, "t", 1, 3)
-            await in_thread(produce, to, [b"1", b"2"])
-            await until(lambda: has_isr_of(cluster, "t", 3))
-            user = "User:broker" if protocol == "SASL_SSL" else "User:CN="
-            await until(lambda: all_are(cluster, user), f"all connections are of {user}")
-            await cluster.brokers[0].stop()
-            await in_thread(produce, to, [b"3"])
-            await cluster.brokers[0].start()
-            await until(lambda: has_isr_of(cluster, "t", 3))
-            assert await in_thread(consume, to, "t") == [b"1", b"2", b"3"]
-
-    run(test)
-
-
-def test_a_node_with_a_foreign_certificate_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    foreign = Authority("other").sign("broker")
-
-    def own(node_id: str) -> dict[str, str]:
-        if node_id != "3":
-            return {}
-        return {
-            "ssl.keystore.key": foreign.key_pem,
-            "ssl.keystore.certificate.chain": foreign.chain_pem,
-        }
-
-    async def test() -> None:
-        cluster = SecuredCluster("SSL", {"ssl.client.auth": "required"}, own)
-        starting = asyncio.ensure_future(cluster.start())
-        try:
-            await until(lambda: caplog.records, "a line in the log")
-        finally:
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
-
-    with caplog.at_level(logging.WARNING, "tidelog.network.peers"):
-        run(test)
-    reasons = {each.getMessage().split(": ", 1)[1] for each in caplog.records}
-    refused = "TLS failed: tlsv1 alert unknown ca"
-    assert all(one == refused or one.startswith("its certificate is not") for one in reasons)

@@ -134,10 +134,12 @@ def test_another_protocol_than_listeners_have_is_refused(client: str) -> None:
     """Who asks for it would not have his metadata go in the clear."""
     name = key(client, "security.protocol")
     with pytest.raises(
-        ValueError, match=f"^{name}: it is SASL_SSL, and only PLAINTEXT is supported$"
+        ValueError, match=f"^{name}: it is SASL_SSL, and the listener has PLAINTEXT$"
     ):
         settings_of({name: "SASL_SSL"})
     assert settings_of({name: "plaintext"}) == settings_of({})
+    secured = ClientSettings.of({name: "ssl"}, request_timeout_ms=30_000, protocol="SSL")
+    assert secured == settings_of({})
 
 
 def test_which_settings_mean_anything() -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tidelog
 from support.certificates import authority
+from tidelog.cluster.formatting import bootstrap_checkpoint
+from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,31 +36,54 @@ def plain_jaas(user: str = "broker", password: str = "inner-secret", **users: st
     )
 
 
+def credential(user: str, mechanism: int) -> UserScramCredentialRecord | None:
+    """That of SCRAM_JAAS."""
+    if user != "bro=k,er":
+        return None
+    name, iterations = {1: "sha256", 2: "sha512"}[mechanism], 4096
+    salted = hashlib.pbkdf2_hmac(name, b"inner-secret", b"salt", iterations)
+    client_key = hmac.digest(salted, b"Client Key", name)
+    return UserScramCredentialRecord(
+        name=user,
+        mechanism=mechanism,
+        salt=b"salt",
+        stored_key=hashlib.new(name, client_key).digest(),
+        server_key=hmac.digest(salted, b"Server Key", name),
+        iterations=iterations,
+    )
+
+
 class SecuredCluster(tidelog.Cluster):
-    """Brokers with one protocol on all their listeners."""
+    """Brokers with one protocol on all their listeners; the metadata has the user of SCRAM_JAAS."""
 
     def __init__(
         self,
         protocol: str,
         settings: Mapping[str, str] | None = None,
-        own: Callable[[str], Mapping[str, str]] = lambda _node_id: {},
+        own: Callable[[str, Mapping[str, str]], Mapping[str, str]] = lambda _node_id, _given: {},
         **options: Any,
     ) -> None:
-        """`own` returns more settings of a node."""
+        """`own` returns more settings of a node, with these."""
         super().__init__(settings, **{"brokers": 3, **options})
         self._protocol = protocol
         self._own = own
 
+    async def _new_nodes(self) -> list[Node[Any]]:
+        nodes = await super()._new_nodes()
+        users = [one for number in (1, 2) if (one := credential("bro=k,er", number))]
+        for node in nodes:
+            folder = Path(node.config.metadata_directory())
+            (folder / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint(0, users))
+        return nodes
+
     def _new_node(self, properties: Mapping[str, str]) -> Node[Any]:
         protocol = self._protocol
         names = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
-        return super()._new_node(
-            {
-                **authority().listener("broker"),
-                **properties,
-                "listeners": properties["listeners"].replace("PLAINTEXT://", f"{protocol}://"),
-                "listener.security.protocol.map": f"{names},CONTROLLER:{protocol}",
-                "security.inter.broker.protocol": protocol,
-                **self._own(properties["node.id"]),
-            }
-        )
+        given = {
+            **authority().listener("broker"),
+            **properties,
+            "listeners": properties["listeners"].replace("PLAINTEXT://", f"{protocol}://"),
+            "listener.security.protocol.map": f"{names},CONTROLLER:{protocol}",
+            "security.inter.broker.protocol": protocol,
+        }
+        return super()._new_node({**given, **self._own(properties["node.id"], given)})

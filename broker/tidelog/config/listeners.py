@@ -37,6 +37,7 @@ class ListenerSettings:
         self._values = values
         self._given = given
         self._prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        self._over: str | None = None
         self.listener = listener
         self.protocol = protocol
 
@@ -50,9 +51,17 @@ class ListenerSettings:
         """Whether its clients authenticate by SASL."""
         return self.protocol.startswith("SASL")
 
+    def with_prefix(self, prefix: str) -> ListenerSettings:
+        """Return these settings, with those that have this prefix over them."""
+        settings = ListenerSettings(self._values, self._given, self.listener, self.protocol)
+        settings._over = prefix
+        return settings
+
     def key(self, name: str, mechanism: str | None = None) -> str:
         """Return the key that gives the value: what an error names."""
         own = f"{self._prefix}{name}"
+        if self._over is not None and f"{self._over}{name}" in self._given:
+            return f"{self._over}{name}"
         if mechanism is not None:
             of_mechanism = f"{self._prefix}{mechanism.lower()}.{name}"
             if of_mechanism in self._given or name == "sasl.jaas.config":

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.schema import Message
 
     Ask = Callable[[Message, int], Awaitable[Any]]
+    SettingsOf = Callable[[BrokerConfig], ListenerSettings]
 
 __all__ = ["PeerSecurities", "PeerSecurity", "tls_reason"]
 
@@ -113,57 +114,66 @@ def tls_reason(error: BaseException | None) -> str | None:
 
 
 class PeerSecurities:
-    """Those of the listeners to which a node connects: of brokers, and of controllers."""
+    """Those of the listeners to which a node connects: of brokers, of controllers, and others."""
 
     def __init__(self, config: BrokerConfig, runtime: Runtime) -> None:
         self._config = config
         self._runtime = runtime
         self._executor: Executor | None = None
-        self._made: dict[str, PeerSecurity | None] = {}  # by the name of the listener
+        self._known: dict[str, PeerSecurity | None] = {}  # by the name of the listener
+        self._made: list[tuple[PeerSecurity, SettingsOf]] = []
 
     def load(self) -> None:
-        """Read the files of both, so that the start finds what is wrong; ConfigError."""
+        """Read the files of brokers and controllers, so that the start finds what is wrong;
+        ConfigError."""
         self.of_brokers()
         self.of_controllers()
 
     def of_brokers(self) -> PeerSecurity | None:
         """Return that of the listener for traffic between brokers; None if it is PLAINTEXT."""
+        config, key = self._config, "sasl.mechanism.inter.broker.protocol"
         return self._of(
-            self._config.inter_broker_listener(), "sasl.mechanism.inter.broker.protocol"
+            config.inter_broker_listener(), key, config.sasl_mechanism_inter_broker_protocol
         )
 
     def of_controllers(self) -> PeerSecurity | None:
         """Return that of the controllers' listener; None if it is PLAINTEXT."""
+        config, key = self._config, "sasl.mechanism.controller.protocol"
         return self._of(
-            self._config.controller_listener_names[0], "sasl.mechanism.controller.protocol"
+            config.controller_listener_names[0], key, config.sasl_mechanism_controller_protocol
         )
 
-    def _of(self, listener: str, mechanism_key: str) -> PeerSecurity | None:
-        if listener not in self._made:
-            settings = self._config.listener_settings(listener)
-            self._made[listener] = self.new(settings, mechanism_key, settings.value(mechanism_key))
-        return self._made[listener]
+    def _of(self, listener: str, mechanism_key: str, mechanism: str) -> PeerSecurity | None:
+        if listener not in self._known:
+            self._known[listener] = self.new(
+                lambda config: config.listener_settings(listener), mechanism_key, mechanism
+            )
+        return self._known[listener]
 
     def new(
-        self, settings: ListenerSettings, mechanism_key: str, mechanism: str
+        self, settings_of: SettingsOf, mechanism_key: str, mechanism: str
     ) -> PeerSecurity | None:
-        """Return the security of a listener with these settings; None if it is PLAINTEXT."""
+        """Return the security of connections with these settings; None for PLAINTEXT. ConfigError,
+        also for `mechanism_key`, which names the mechanism."""
+        settings = settings_of(self._config)
         if settings.protocol == "PLAINTEXT":
             return None
         runtime = self._runtime
         if self._executor is None:
             self._executor = runtime.new_executor("sasl", 1)
         means = Means(runtime.clock, runtime.rng, self._executor)
-        return PeerSecurity(settings, mechanism_key, mechanism, means)
+        made = PeerSecurity(settings, mechanism_key, mechanism, means)
+        self._made.append((made, settings_of))
+        return made
 
     def renew(self, config: BrokerConfig) -> None:
         """Read the key and trust stores again, for new connections."""
-        for listener, made in self._made.items():
-            if made is not None:
-                try:
-                    made.renew(config.listener_settings(listener))
-                except ConfigError as error:
-                    log.error("connections to %s keep their certificates: %s", listener, error)
+        for made, settings_of in self._made:
+            settings = settings_of(config)
+            try:
+                made.renew(settings)
+            except ConfigError as error:
+                log.error("connections to %s keep their certificates: %s", settings.listener, error)
 
     def close(self) -> None:
         """End the thread that computes; no connection begins any more."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.config.tiered_keys import is_known_to_our_stores, is_our_store
 from tidelog.start_error import StartError, one_line
+from tidelog.tiered.metadata import access
 from tidelog.tiered.metadata.client import MetadataTopicClient
 from tidelog.tiered.metadata.files import MetadataFiles
 from tidelog.tiered.metadata.settings import ClientSettings, MetadataSettings
@@ -48,7 +49,6 @@ _OURS = {
     "org.apache.kafka.server.log.remote.storage.LocalTieredStorage": _DIRECTORY_STORE,
 }
 _CLASS_NAME = ".class.name"
-_CLIENTS = "remote.log.metadata.common.client"
 _NAMES_KEY = re.compile(r"[\w.-]+: ")  # an error of a setting begins with its name
 _TOPIC_BASED = re.compile(  # Kafka's name, and those that tidelog's own class has and had
     r"org\.apache\.kafka\.server\.log\.remote\.metadata\.storage\.TopicBasedRemoteLogMetadataManager"
@@ -120,7 +120,7 @@ def metadata_properties(config: BrokerConfig, cluster_id: str) -> dict[str, str]
     prefix = config.remote_log_metadata_manager_impl_prefix
     given = config.given_with_prefix(prefix)
     if _is_topic_based(config):
-        known = (MetadataSettings.knows, ClientSettings.knows)
+        known = (MetadataSettings.knows, ClientSettings.knows, access.knows)
         _warn_of_unknown(prefix, [key for key in given if not any(knows(key) for knows in known)])
     properties = _reaching_the_listener(config) | given | _place(config, cluster_id)
     properties["log.dir"] = config.log_directories()[0]
@@ -141,8 +141,8 @@ def _reaching_the_listener(config: BrokerConfig) -> dict[str, str]:
             f"{listener} is not among the listeners, {','.join(endpoints)}"
         )
     return {
-        f"{_CLIENTS}.bootstrap.servers": f"{endpoint.host}:{endpoint.port}",
-        f"{_CLIENTS}.security.protocol": "PLAINTEXT",  # there is no other
+        f"{access.CLIENTS}bootstrap.servers": f"{endpoint.host}:{endpoint.port}",
+        f"{access.CLIENTS}security.protocol": config.listener_settings(endpoint.name).protocol,
     }
 
 
@@ -163,8 +163,12 @@ def metadata_manager(
             REMOTE_LOG_METADATA_TOPIC,
             replicas=replicas,
             image=cluster.image,
-            new_channel=cluster.new_channel,
-            settings=ClientSettings.of(properties, request_timeout_ms=timeout_ms),
+            new_channel=cluster.channels_to(access.client_settings, access.mechanism_of(config)),
+            settings=ClientSettings.of(
+                properties,
+                request_timeout_ms=timeout_ms,
+                protocol=access.client_settings(config).protocol,
+            ),
             listener=(config.remote_log_metadata_manager_listener_name or "").upper(),
         )
         files = MetadataFiles(runtime.async_files, properties["log.dir"])

@@ -4,6 +4,7 @@ topic.py            `RemoteLogMetadata` in that topic: what is known, and when t
 tracked.py          one user partition: its known events, and the callers that wait for more
 consumer.py         positions in the topic, and where each of its partitions is read
 client.py           reads and writes it wherever its partitions are led
+access.py           the listener of its clients, with TLS and SASL
 files.py            snapshots and committed offsets, for restarts
 settings.py         Kafka's settings of the topic and its clients
 """

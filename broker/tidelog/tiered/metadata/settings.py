@@ -118,12 +118,14 @@ class ClientSettings(NamedTuple):
     consumer: ConsumerSettings
 
     @classmethod
-    def of(cls, config: Mapping[str, str], *, request_timeout_ms: int) -> Self:
+    def of(
+        cls, config: Mapping[str, str], *, request_timeout_ms: int, protocol: str = "PLAINTEXT"
+    ) -> Self:
         """Parse the settings; ValueError names the key that is wrong. `request_timeout_ms` is the
-        broker's, used as the default."""
+        broker's, used as the default; `protocol` is that of the listener."""
         for key in filter(_is_protocol, sorted(config)):
-            if config[key].upper() != "PLAINTEXT":
-                raise ValueError(f"{key}: it is {config[key]}, and only PLAINTEXT is supported")
+            if config[key].upper() != protocol:
+                raise ValueError(f"{key}: it is {config[key]}, and the listener has {protocol}")
         consumer = {"request_timeout_ms": request_timeout_ms, **_given(config, "consumer")}
         producer = {"request_timeout_ms": request_timeout_ms, **_given(config, "producer")}
         least = producer["request_timeout_ms"]
