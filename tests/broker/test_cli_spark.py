@@ -12,6 +12,8 @@ from tidelog_pipeline.spark_command import main as spark
 LINES = {
     "export": ["flights", "out"],
     "replay": ["flights", "again"],
+    "audit": ["flights"],
+    "stats": ["flights"],
 }
 
 
@@ -53,6 +55,7 @@ def test_help_needs_no_spark(words: list[str], capsys: pytest.CaptureFixture[str
             ["export", "flights", "out", "--chunk", "1XB"],
             "'1XB' is not a size such as 512MB or 1GB",
         ),
+        (["stats", "flights", "--every", "1y"], "'1y' is not a span of time such as 15m or 7d"),
         (["replay", "flights", "again", "--rate", "0"], "'0' is not a number of records a second"),
     ],
 )

@@ -47,6 +47,18 @@ class ReadSettings:
     store: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # with their prefixes
     store_class: str | None = field(default=None, repr=False)  # one that the user trusts
 
+    def connect(self) -> HistoryClient:
+        """Connections to the brokers, of one task."""
+        return HistoryClient(self.bootstrap_servers, is_committed=self.is_committed)
+
+    def open_store(self) -> RemoteStorage:
+        """The remote store; ClusterError if it can't be opened here."""
+        try:
+            return open_store_of(dict(self.store), {}, self.store_class)
+        except (ClusterError, ValueError) as error:
+            text = "the remote store can't be opened here; options rsm.config.* name another"
+            raise ClusterError(f"{text}: {error}") from None
+
 
 def read_split(split: Split, settings: ReadSettings, columns: Sequence[str]) -> Iterator[Any]:
     """The split's records as Arrow batches, by offset. DataLossError, RemoteStorageError,
@@ -143,17 +155,11 @@ class _Task:
     @property
     def _client(self) -> HistoryClient:
         if self._opened_client is None:
-            servers = self._settings.bootstrap_servers
-            self._opened_client = HistoryClient(servers, is_committed=self._settings.is_committed)
+            self._opened_client = self._settings.connect()
         return self._opened_client
 
     @property
     def _store(self) -> RemoteStorage:
         if self._opened_store is None:
-            settings = self._settings
-            try:
-                self._opened_store = open_store_of(dict(settings.store), {}, settings.store_class)
-            except (ClusterError, ValueError) as error:
-                text = "the remote store can't be opened here; options rsm.config.* name another"
-                raise ClusterError(f"{text}: {error}") from None
+            self._opened_store = self._settings.open_store()
         return self._opened_store

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tidelog_pipeline.history.planner import Piece
+    from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
 
-__all__ = ["RANGE_BYTES", "remote_batches"]
+__all__ = ["RANGE_BYTES", "remote_batches", "remote_headers"]
 
 RANGE_BYTES = 8 << 20
 
@@ -37,31 +38,40 @@ def remote_batches(
     """
     assert piece.part is not None
     segment = piece.part.segment
-    position = _position_of(store, segment, piece.start)
+    for header, data, inside in remote_headers(store, segment, piece.start, range_bytes):
+        if header.base_offset >= piece.end:
+            return
+        if not crc_is_valid(data, header, inside):
+            raise _corrupt(segment, f"the batch at {header.base_offset}", "its CRC is wrong")
+        is_left_out = header.is_control or not header.records_count
+        if not is_left_out and not is_aborted(header, aborted):
+            yield raw_batch(data, inside, header)
+
+
+def remote_headers(
+    store: RemoteStorage, segment: RemoteSegment, start: int, range_bytes: int = RANGE_BYTES
+) -> Iterator[tuple[BatchHeader, memoryview, int]]:
+    """All batches of a segment with offsets from `start` on: the header, and where the batch is in
+    the bytes around it. No checksum is looked at."""
+    position = _position_of(store, segment, start)
     wanted = range_bytes
     while position < segment.size:
         last = min(position + wanted, segment.size) - 1
         with closing(store.fetch_segment(segment, position, last)) as stream:
             data = memoryview(read_exactly(stream, last + 1 - position))
         if len(data) < last + 1 - position:
-            raise _corrupt(segment, position, f"it ends after {len(data)} bytes")
+            raise _corrupt(segment, f"byte {position}", f"it ends after {len(data)} bytes")
         inside = 0
         while (size := _whole_batch(segment, data, inside, position)) > 0:
             header = read_header(data, inside)
-            if header.base_offset >= piece.end:
-                return
-            if header.last_offset >= piece.start:
-                if not crc_is_valid(data, header, inside):
-                    raise _corrupt(segment, position + inside, "its CRC is wrong")
-                is_left_out = header.is_control or not header.records_count
-                if not is_left_out and not is_aborted(header, aborted):
-                    yield raw_batch(data, inside, header)
+            if header.last_offset >= start:
+                yield header, data, inside
             inside += size
         position += inside
         if inside:
             wanted = range_bytes
         elif last + 1 == segment.size:
-            raise _corrupt(segment, position, "its last batch is cut")
+            raise _corrupt(segment, f"byte {position}", "its last batch is cut")
         else:  # one batch is larger than the range
             wanted = max(2 * wanted, -size)
 
@@ -74,7 +84,7 @@ def _whole_batch(segment: RemoteSegment, data: memoryview, inside: int, position
     header = read_header(data, inside)
     size = header.batch_length + LENGTH_OVERHEAD
     if header.magic != MAGIC or not HEADER_BYTES <= size <= segment.size - position - inside:
-        raise _corrupt(segment, position + inside, "it is no record batch")
+        raise _corrupt(segment, f"byte {position + inside}", "it is no record batch")
     return size if size <= left else -size
 
 
@@ -94,6 +104,6 @@ def _position_of(store: RemoteStorage, segment: RemoteSegment, offset: int) -> i
     return found
 
 
-def _corrupt(segment: RemoteSegment, position: int, what: str) -> CorruptRemoteDataError:
+def _corrupt(segment: RemoteSegment, place: str, what: str) -> CorruptRemoteDataError:
     name = f"{segment.topic}-{segment.partition} {segment.start_offset}..{segment.end_offset}"
-    return CorruptRemoteDataError(f"{name}, segment {segment.segment_id}, byte {position}: {what}")
+    return CorruptRemoteDataError(f"{name}, segment {segment.segment_id}, {place}: {what}")
