@@ -100,5 +100,6 @@ bench-history: setup
 
 conformance: setup
 	cd tests && ../$(BIN)/python -m compat.conformance
+	cd tests && ../$(BIN)/python -m compat.conformance.controllers
 	cd tests && ../$(BIN)/python -m compat.conformance.cluster
 	cd tests && ../$(BIN)/python -m compat.conformance.tiered

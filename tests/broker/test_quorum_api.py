@@ -69,9 +69,16 @@ class Outsider:
 
 
 def vote(
-    cluster_id: str | None = CLUSTER_ID, voter_id: int = -1, topic: str = TOPIC
+    cluster_id: str | None = CLUSTER_ID,
+    voter_id: int = -1,
+    topic: str = TOPIC,
+    *,
+    epoch: int = 1,
+    pre_vote: bool = False,
 ) -> VoteRequest:
-    partition = VoteRequest.PartitionData(partition_index=0, replica_epoch=0, replica_id=2)
+    partition = VoteRequest.PartitionData(
+        partition_index=0, replica_epoch=epoch, replica_id=2, pre_vote=pre_vote
+    )
     topics = [VoteRequest.TopicData(topic_name=topic, partitions=[partition])]
     return VoteRequest(cluster_id=cluster_id, voter_id=voter_id, topics=topics)
 
@@ -104,7 +111,10 @@ def test_requests_of_another_cluster_or_malformed_get_kafkas_error() -> None:
             assert response.error_code == ErrorCode.INVALID_REQUEST
         refused = (await outsider.ask(vote(voter_id=77))).topics[0].partitions[0]
         assert refused.error_code == ErrorCode.INVALID_VOTER_KEY
-        refused = (await outsider.ask(vote(), 0)).topics[0].partitions[0]
+        # A candidate's epoch is above that of its log, so 0 is one of pre-votes alone.
+        refused = (await outsider.ask(vote(epoch=0), 0)).topics[0].partitions[0]
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        refused = (await outsider.ask(vote(epoch=0, pre_vote=True))).topics[0].partitions[0]
         assert refused.error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert (refused.leader_id, refused.leader_epoch) == (leader.node_id, 1)
         assert not refused.vote_granted

@@ -125,7 +125,8 @@ def test_one_vote_per_epoch_durable_before_it_is_given() -> None:
     assert reply_of(effects) == e.Reply(granted=True)
     assert reply_of(voter.step(vote(3, 1, EMPTY))) == e.Reply(granted=False)
     assert reply_of(voter.step(vote(2, 1, EMPTY))) == e.Reply(granted=True), "asked again"
-    assert reply_of(voter.step(vote(3, 0, EMPTY))).error is ErrorCode.FENCED_LEADER_EPOCH
+    old = vote(3, 0, EMPTY, pre_vote=True)
+    assert reply_of(voter.step(old)).error is ErrorCode.FENCED_LEADER_EPOCH
     restarted = Voter(stored=voter.core.stored)
     assert reply_of(restarted.step(vote(3, 1, EMPTY))) == e.Reply(granted=False)
     assert reply_of(restarted.step(vote(3, 2, EMPTY))) == e.Reply(granted=True)
@@ -187,7 +188,7 @@ def test_only_a_log_that_is_not_behind_gets_the_vote(
     log: e.LogEnd, *, granted: bool, pre_vote: bool
 ) -> None:
     voter = Voter(log=e.LogEnd(3, 10), stored=e.Election(3))
-    assert reply_of(voter.step(vote(2, 4, log, pre_vote=pre_vote))) == e.Reply(granted=granted)
+    assert reply_of(voter.step(vote(2, 5, log, pre_vote=pre_vote))) == e.Reply(granted=granted)
 
 
 def test_a_pre_vote_takes_no_vote_away() -> None:
@@ -497,8 +498,10 @@ def test_a_request_out_of_range_changes_nothing(event: e.Event) -> None:
 
 def test_negative_epochs_and_unknown_voters_are_refused() -> None:
     voter = Voter(stored=e.Election(3))
-    for event in (e.EpochBegun(2, -1), e.EpochEnded(2, -(1 << 31)), vote(2, -1, EMPTY)):
+    for event in (e.EpochBegun(2, -1), e.EpochEnded(2, -(1 << 31))):
         assert voter.step(event) == [e.Reply(ErrorCode.FENCED_LEADER_EPOCH)]
+    for malformed in (vote(2, -1, EMPTY), vote(2, 0, EMPTY)):  # not above the epoch of the log
+        assert voter.step(malformed) == [e.Reply(ErrorCode.INVALID_REQUEST)]
     for event in (e.EpochBegun(-1, 4), e.EpochEnded(4, 4), vote(LAST, 4, EMPTY), vote(1, 4, EMPTY)):
         assert voter.step(event) == [e.Reply(ErrorCode.INCONSISTENT_VOTER_SET)]
 

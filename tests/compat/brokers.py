@@ -71,7 +71,7 @@ class Tidelog:
     ) -> None:
         """A single Kafka always has a controller listener."""
         self.folder = folder
-        self._has_controller_listener = has_controller_listener
+        self.controller = f"127.0.0.1:{free_port()}" if has_controller_listener else ""
         self.bootstrap = ""
         self._settings = {**SETTINGS, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -81,8 +81,8 @@ class Tidelog:
         port = address(self.bootstrap)[1] if self.bootstrap else free_port()
         command = [sys.executable, "-m", "tidelog", "serve"]
         command += ["--data-dir", str(self.folder / "data")]
-        if self._has_controller_listener:
-            listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{free_port()}"
+        if self.controller:
+            listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://{self.controller}"
             command += ["--set", f"listeners={listeners}"]
         else:
             command += ["--port", str(port)]

@@ -40,6 +40,7 @@ class ApacheKafka:
         settings = {**SETTINGS, **SMALL, **(settings or {})}
         self._peer = apache_kafka.ApacheKafka(folder / "kafka", settings, ["-Xmx512m", *FAST_START])
         self.bootstrap = self._peer.bootstrap
+        self.controller = self._peer.controller
         self.folder = folder
 
     def start(self) -> None:

@@ -73,6 +73,7 @@ class ApacheKafka(Peer):
         self._jvm_options = jvm_options
         self._node_id = node_id
         self._voters = voters or {node_id: f"127.0.0.1:{free_port()}"}
+        self.controller = self._voters.get(node_id, "")  # its address as one, if it is one
 
     def prepare(self) -> None:
         """Format the storage the first time: a copy of one that Kafka's own tool formatted."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
-    from tidelog.cluster.controller.configs import Resource
+    from tidelog.cluster.controller.configs import Resource, ResourceResult
     from tidelog.cluster.controller.controller import Controller
     from tidelog.cluster.metadata.describe import ConfigEntry
     from tidelog.cluster.metadata.log import MetadataLog
@@ -175,10 +175,9 @@ class ConfigsApi:
         """Answer an AlterConfigs or IncrementalAlterConfigs request."""
         del context
         resources = _resources(request)
-        answers = await self._alter(resources, validate_only=request.validate_only)
         response = _response(request)
-        for resource, answer in zip(resources, answers, strict=True):
-            response.responses.append(_row(response, resource.type, resource.name, *answer))
+        for answer in await self._alter(resources, validate_only=request.validate_only):
+            response.responses.append(_row(response, *answer))
         return response
 
     def forwarding_alterations(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
@@ -213,13 +212,14 @@ class ConfigsApi:
 
     async def _alter(
         self, resources: Sequence[Resource], *, validate_only: bool
-    ) -> list[tuple[ErrorCode, str | None]]:
-        """Return error code and message of each resource."""
+    ) -> list[ResourceResult]:
+        """Return the answer for each resource; one for those that are named twice."""
+        from tidelog.cluster.controller.configs import ResourceResult
+
         try:
-            results = await self._controller.alter_configs(resources, validate_only=validate_only)
+            return await self._controller.alter_configs(resources, validate_only=validate_only)
         except StorageError as error:
-            return [(error.code, error.message)] * len(resources)
-        return [(result.code, result.message) for result in results]
+            return [ResourceResult(*one[:2], error.code, error.message) for one in resources]
 
 
 def _resources(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> list[Resource]:

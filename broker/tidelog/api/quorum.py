@@ -104,15 +104,15 @@ class QuorumApi:
             return VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         if not _names_the_log(request.topics):
             return VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
-        if request.voter_id not in (-1, self._quorum.node_id):
-            return self._vote_response(e.Reply(ErrorCode.INVALID_VOTER_KEY))
         asked = request.topics[0].partitions[0]
-        if not self._is_own(asked.voter_directory_id):
-            return self._vote_response(e.Reply(ErrorCode.INVALID_VOTER_KEY))
         end = e.LogEnd(asked.last_offset_epoch, asked.last_offset)
         event = e.VoteAsked(
             asked.replica_id, asked.replica_epoch, end, asked.pre_vote, asked.replica_directory_id
         )
+        is_own = request.voter_id in (-1, self._quorum.node_id)
+        if not (is_own and self._is_own(asked.voter_directory_id)):
+            error = self._quorum.core.vote_refusal(event) or ErrorCode.INVALID_VOTER_KEY
+            return self._vote_response(e.Reply(error))
         reply = self._step(context, event)
         return None if reply is None else self._vote_response(reply)
 
@@ -187,8 +187,8 @@ class QuorumApi:
         if len(topics) != 1 or [p.partition for p in topics[0].partitions] != [0]:
             return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         asked = topics[0].partitions[0]
-        if topics[0].topic_id != METADATA_TOPIC_ID and topics[0].topic != METADATA_PARTITION.topic:
-            return self._fetch_response(asked, error=ErrorCode.UNKNOWN_TOPIC_ID)
+        if topics[0].topic_id != METADATA_TOPIC_ID:  # versions below 13 have names alone
+            return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         state = request.replica_state
         replica_id = request.replica_id if state is None else state.replica_id
         answer = self._read(asked, replica_id)

@@ -8,5 +8,6 @@ compare     two transcripts -> differences
 allowed     differences that are meant, each with its reason
 recording   the reference's transcripts kept as JSON, so that comparing needs no Java
 __main__    `python -m compat.conformance`: table of APIs, cases, equal, different
+controllers the same at a controller's listener, with cases of its own in `cases_controllers`
 cluster/    all of it again with three brokers
 """

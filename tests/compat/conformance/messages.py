@@ -30,6 +30,7 @@ MODULES = (
     "users",
     "quorum",
     "raft_voters",
+    "controller",
 )
 API_VERSIONS_KEY = 18
 

@@ -1,7 +1,9 @@
 """Pure decisions about configuration: AlterConfigs and IncrementalAlterConfigs → ConfigRecords.
 
 In Apache Kafka the receiving broker checks broker settings and forwards the rest to the controller.
-Here one module checks all, in the same order and with the same codes and texts (KIP-226, KIP-339).
+Here one module has the checks of both, in the same order and with the same codes and texts
+(KIP-226, KIP-339); the controller repeats those of the broker, since its own clients (KIP-919)
+passed none.
 A resource is changed as a whole or not at all.
 
 Not supported: loggers and policies.
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+_TYPES = (RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP)
 _MIN_ISR_KEY = "min.insync.replicas"
 _OWN = ("cordoned.log.dirs", "listener.security.protocol.map", "listeners")
 _POOLS = (
@@ -119,10 +122,10 @@ def alter_configs(
     named = Counter((resource.type, resource.name) for resource in resources)
     records: list[ConfigRecord] = []
     results = []
-    for resource in resources:
+    for resource in {(one.type, one.name): one for one in resources}.values():
         try:
             if named[resource.type, resource.name] > 1:
-                raise _invalid("Each resource must appear at most once.")
+                raise _invalid("Duplicate resource.")
             altered = _alter(image, config, resource)
             _check_min_isr(image, altered)
             records += altered
@@ -169,17 +172,25 @@ def refused_by_the_asked(
     config: BrokerConfig, resources: Sequence[Resource]
 ) -> dict[int, RefusedError]:
     """Return what a broker refuses before it forwards the rest, by index: settings of another
-    broker, and loggers."""
+    broker, loggers, unknown types, and what is named twice."""
     named = Counter((resource.type, resource.name) for resource in resources)
     refused = {}
     for index, resource in enumerate(resources):
         try:
-            if named[resource.type, resource.name] == 1:  # the controller refuses duplicates
-                _check_keys(resource)
-                _check_owner(config, resource)
+            if named[resource.type, resource.name] > 1:
+                raise _invalid("Each resource must appear at most once.")
+            _check_keys(resource)
+            if resource.type not in _types(resource):
+                raise _invalid(f"Unknown resource type {resource.type}")
+            _check_owner(config, resource)
         except RefusedError as refusal:
             refused[index] = refusal
     return refused
+
+
+def _types(resource: Resource) -> tuple[int, ...]:
+    """Return the types of resources that a request of this kind may alter."""
+    return _TYPES if resource.replaces else (*_TYPES, RESOURCE_BROKER_LOGGER)
 
 
 def _check_owner(config: BrokerConfig, resource: Resource) -> None:
@@ -242,7 +253,7 @@ def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> lis
         return _alter_group(image, config, resource)
     if resource.type == RESOURCE_CLIENT_METRICS:
         return _alter_client_metrics(image, resource)
-    raise _invalid(f"Unknown resource type {resource.type}")
+    raise RefusedError(ErrorCode.UNSUPPORTED_VERSION, f"Unknown resource type {resource.type}.")
 
 
 # ---- topics -----------------------------------------------------------------------------------
@@ -418,7 +429,7 @@ def _check_node_id(image: ClusterImage, config: BrokerConfig, name: str) -> None
     if node_id is None:
         raise _invalid(f"Node id must be an integer, but it is: {name}")
     if node_id != config.node_id and node_id not in image.brokers:
-        raise _foreign(config, name)
+        raise RefusedError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
 
 
 def parse_node_id(name: str) -> int | None:

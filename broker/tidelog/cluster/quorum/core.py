@@ -352,13 +352,7 @@ class QuorumCore:
     # ---- votes --------------------------------------------------------------------------------
 
     def _on_vote_asked(self, event: VoteAsked, now: float) -> None:
-        error = self._refusal(event.candidate_id, event.epoch)
-        if not (self.is_voter or self.is_dynamic):
-            error = ErrorCode.INCONSISTENT_VOTER_SET
-        elif not error and (
-            event.log_end.offset < 0 or not 0 <= event.log_end.epoch <= event.epoch
-        ):
-            error = ErrorCode.INVALID_REQUEST
+        error = self.vote_refusal(event)
         if error:
             self._effects.append(Reply(error))
             return
@@ -370,14 +364,26 @@ class QuorumCore:
             self._timeout_at = now + self._election_timeout()
         self._effects.append(Reply(granted=granted))
 
+    def vote_refusal(self, event: VoteAsked) -> ErrorCode:
+        """Return why a Vote request is refused; NONE if it is valid."""
+        end = event.log_end
+        epoch_max = event.epoch if event.pre_vote else event.epoch - 1
+        if end.offset < 0 or not 0 <= end.epoch <= epoch_max:
+            return ErrorCode.INVALID_REQUEST
+        error = self._refusal(event.candidate_id, event.epoch)
+        if not error and not (self.is_voter or self.is_dynamic):
+            return ErrorCode.INCONSISTENT_VOTER_SET
+        return error
+
     def _refusal(self, sender: int, epoch: int) -> ErrorCode:
-        """Return why a voter's request in this epoch is refused; NONE if it is valid."""
+        """Return why a voter's request in this epoch is refused; NONE if it is valid. The order is
+        Kafka's (KafkaRaftClient.validateVoterOnlyRequest)."""
+        if epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
         if not self.is_dynamic and sender not in self.others:
             return ErrorCode.INCONSISTENT_VOTER_SET
         if sender < 0 or sender == self.node_id:
             return ErrorCode.INVALID_REQUEST
-        if epoch < self.epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH
         if epoch > min(self.epoch + EPOCH_STEP_MAX, max(self.epoch, EPOCH_MAX - EPOCH_STEP_MAX)):
             return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE
