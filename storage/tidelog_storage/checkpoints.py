@@ -29,6 +29,7 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 
 _VERSION = 0
+_EPOCH_MAX = (1 << 31) - 1
 _INT64_MAX = 2**63 - 1
 
 
@@ -175,7 +176,10 @@ def parse_epochs(data: bytes, path: str = LEADER_EPOCH_CHECKPOINT) -> list[Epoch
         words = line.split()
         if len(words) != 2:
             raise CheckpointError(f"{path}: malformed line {line!r}")
-        entries.append(EpochEntry(_number(words[0], path), _number(words[1], path)))
+        entry = EpochEntry(_number(words[0], path), _number(words[1], path))
+        if not 0 <= entry.epoch <= _EPOCH_MAX or entry.start_offset < 0:
+            raise CheckpointError(f"{path}: {line!r} is no leader epoch")
+        entries.append(entry)
     return entries
 
 

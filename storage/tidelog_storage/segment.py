@@ -243,8 +243,13 @@ class Segment:
         self._offset_index, self._time_index = self._new_indexes()
         self._forget()
         self._timestamps_known = True
-        end = 0
+        end, last_offset = 0, self.base_offset - 1
         for position, header in batch_headers(self.records, 0, self.size):
+            # An offset is outside of its batch's checksum. One that rotted has no entry, nor has
+            # what is behind it: reads go there batch by batch.
+            if header.last_offset <= last_offset or not self.fits(header.last_offset):
+                break
+            last_offset = header.last_offset
             self._note_batch(header.last_offset, header.max_timestamp, position)
             self.bytes_since_index_entry += header.size_in_bytes
             end = position + header.size_in_bytes
@@ -498,6 +503,8 @@ class Segment:
         doubtful: int | None = None
         whole = valid_batches(self.records, self.size, self.base_offset)
         for position, header, data, has_gap_before in whole:
+            if not self.fits(header.last_offset):  # it rotted, and no batch behind it shows it
+                break
             self._note_batch(header.last_offset, header.max_timestamp, position)
             self.bytes_since_index_entry += header.size_in_bytes
             doubtful = next_offset if has_gap_before else None

@@ -147,7 +147,7 @@ def _any_value(data: Any) -> str:
         if number == 2:
             return "true" if value else "false"
         if number == 3:
-            return str(value - (1 << 64) if value >> 63 else value)
+            return str(_signed(value))
         if number == 4:
             return repr(_DOUBLE.unpack(_eight(value))[0])
     return ""
@@ -165,6 +165,12 @@ def _eight(value: Any) -> memoryview:
     if not isinstance(value, memoryview) or len(value) != 8:
         raise ProtocolError("a number is not of eight bytes")
     return value
+
+
+def _signed(value: Any) -> int:
+    if not isinstance(value, int):
+        raise ProtocolError("bytes where a number belongs")
+    return value - (1 << 64) if value >> 63 else value
 
 
 def _messages(data: Any, field: int) -> Iterator[Any]:

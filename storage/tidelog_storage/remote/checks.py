@@ -148,7 +148,7 @@ def _read_manifest(store: RemoteStorage, segment: RemoteSegment) -> _Manifest:
         }
     except RemoteResourceNotFound as error:
         return _Manifest([f"the manifest is not there: {error}"], is_missing=True)
-    except (RemoteStorageError, ValueError) as error:
+    except (RemoteStorageError, ValueError, RecursionError) as error:
         return _Manifest([f"the manifest can't be read: {error}"])
     facts = {ending: each for ending, each in found.items() if each is not None}
     excused = {INDEX_ENDINGS[IndexKind.TRANSACTION]} if segment.txn_index_empty else set()

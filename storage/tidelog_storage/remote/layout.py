@@ -150,5 +150,5 @@ def facts_of(manifest: bytes, name: str) -> ObjectFacts | None:
     try:
         facts = json.loads(manifest)["objects"].get(name)
         return None if facts is None else (int(facts["bytes"]), int(facts["crc32c"], 16))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"invalid manifest: {error!r}") from error

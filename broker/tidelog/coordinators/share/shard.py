@@ -152,7 +152,7 @@ class ShareShard:
             return Outcome(*refusal), None
         is_decided = item.start_offset != UNINITIALIZED
         snapshot = Snapshot(
-            0 if entry is None else entry.state.snapshot_epoch + 1,
+            0 if entry is None else _after(entry.state.snapshot_epoch),
             item.state_epoch,
             _DEFAULT_LEADER_EPOCH,
             item.start_offset,
@@ -256,7 +256,7 @@ class ShareShard:
         state = entry.state
         start_offset = _changed(update.start_offset, state.start_offset)
         snapshot = state._replace(
-            snapshot_epoch=state.snapshot_epoch + 1,
+            snapshot_epoch=_after(state.snapshot_epoch),
             leader_epoch=update.leader_epoch,
             start_offset=start_offset,
             delivery_complete_count=update.delivery_complete_count,
@@ -276,7 +276,7 @@ class ShareShard:
             return []
         return [
             ShareRecord(
-                key, state._replace(snapshot_epoch=state.snapshot_epoch + 1, write_ms=now_ms)
+                key, state._replace(snapshot_epoch=_after(state.snapshot_epoch), write_ms=now_ms)
             )
             for key, state in states
             if now_ms - state.write_ms >= interval_ms
@@ -297,6 +297,11 @@ class ShareShard:
 
 def _changed(new: int, old: int) -> int:
     return old if new == -1 else new
+
+
+def _after(snapshot_epoch: int) -> int:
+    """Return the next epoch, in Java's int arithmetic as in Kafka: nothing compares it."""
+    return (snapshot_epoch + 1 + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def _negative(key: SharePartition) -> _Refusal | None:

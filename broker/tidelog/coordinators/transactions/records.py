@@ -8,7 +8,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.coordinators.transactions.states import TransactionState
+from tidelog.coordinators.transactions.states import PREPARED, TransactionState
 from tidelog.coordinators.transactions.transaction import TransactionValue
 from tidelog_protocol.compiler import codec
 from tidelog_protocol.errors import ProtocolError
@@ -20,6 +20,7 @@ __all__ = ["TransactionChange", "decode", "record", "tombstone"]
 _VERSION = Struct(">h")
 _KEY_TYPE = 0
 _VERSION_MAX = 1
+_OF_A_PRODUCER = frozenset({TransactionState.ONGOING, *PREPARED})
 
 
 class TransactionChange(NamedTuple):
@@ -83,6 +84,8 @@ def decode(key: bytes | None, value: bytes | None) -> TransactionChange | None:
         state = TransactionState(body.transaction_status)
     except ValueError:
         raise ProtocolError(f"transaction state {body.transaction_status}") from None
+    if state in _OF_A_PRODUCER and min(body.producer_id, body.producer_epoch) < 0:
+        raise ProtocolError(f"a transaction of producer {body.producer_id} that is {state.name}")
     return TransactionChange(
         transactional_id,
         TransactionValue(

@@ -223,6 +223,10 @@ async def _decode(data: bytes, partition: TopicIdPartition, topic_id: bytes) -> 
             await asyncio.sleep(0)
     finished = struct.unpack_from(f">{finished_count}i", body, position)
     position += 4 * finished_count
+    if len(set(finished)) < finished_count or not all(
+        0 <= slot < segment_count for slot in finished
+    ):
+        raise ValueError("a finished segment is not there, or is there twice")
     pairs = body[position : position + _PAIR.size * pair_count]
     snapshot = PartitionSnapshot(
         partition,

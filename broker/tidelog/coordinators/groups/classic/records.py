@@ -9,6 +9,7 @@ from tidelog.coordinators.groups.classic.group import Group
 from tidelog.coordinators.groups.classic.member import Member
 from tidelog.coordinators.groups.classic.states import GroupState
 from tidelog_protocol.compiler import codec
+from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages.coordinator_records import GroupMetadataKey, GroupMetadataValue
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def _group_key(group_id: str) -> bytes:
 
 
 def restored(group_id: str, value: GroupMetadataValue, now: Now, limits: GroupLimits) -> Group:
-    """Restore a group from its record: stable with its members, or empty."""
+    """Restore a group from its record: stable with its members, or empty. ProtocolError if the
+    record contradicts itself."""
+    _check(value)
     group = Group(group_id, now, limits)
     for each in value.members:
         rebalance_timeout_ms = each.rebalance_timeout
@@ -89,3 +92,14 @@ def restored(group_id: str, value: GroupMetadataValue, now: Now, limits: GroupLi
     if value.leader in group.members:
         group.members.leader = value.leader
     return group
+
+
+def _check(value: GroupMetadataValue) -> None:
+    """Clients with the id of Kafka's admin client may write such a record."""
+    member_ids = [each.member_id for each in value.members]
+    instances = [each.group_instance_id for each in value.members]
+    named = [each for each in instances if each is not None]
+    if len(set(member_ids)) < len(member_ids) or len(set(named)) < len(named):
+        raise ProtocolError("a group with two members of one id")
+    if value.members and value.protocol is None:
+        raise ProtocolError("a group with members and without a protocol")

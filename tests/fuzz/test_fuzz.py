@@ -1,0 +1,68 @@
+"""The corpus again, and some new input, the same in each run: `make fuzz` looks for more."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzz.campaign import TARGETS, campaign, corpus_of, silent
+from fuzz.oracles import Target, TooSlowError, find_fault
+
+SEED = "ci"
+"""A constant: new input of each commit would break whatever commit it found an old bug at."""
+
+# New inputs of each target: about a second of CPU time each, 20 s of all.
+NEW = {
+    **dict.fromkeys(TARGETS, 3000),
+    "requests": 5000,
+    "responses": 3000,
+    "otlp": 3000,
+    "frames": 300,
+    "batches": 8000,
+    "group-records": 1500,
+    "remote-events": 2000,
+    "log-files": 250,
+    "metadata-files": 500,
+    "remote-files": 1000,
+    "remote-metadata-files": 1500,
+}
+
+every_target = pytest.mark.parametrize("name", TARGETS)
+
+
+@every_target
+def test_what_found_a_bug_finds_none_any_more(name: str) -> None:
+    target = TARGETS[name]
+    known = dict(enumerate(target.seeds())) | corpus_of(target)
+    with silent():
+        faults = {key: find_fault(target, data, with_memory=True) for key, data in known.items()}
+    assert {key: fault.text for key, fault in faults.items() if fault is not None} == {}
+
+
+@every_target
+def test_new_input_raises_only_the_declared_errors(name: str) -> None:
+    with silent():
+        faults = list(campaign(TARGETS[name], SEED, range(NEW[name])))
+    assert [(fault.kind, fault.text, fault.data) for fault in faults] == []
+
+
+def test_each_kind_of_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An undeclared error, an endless loop, and memory without bounds."""
+
+    def run(data: bytes) -> None:
+        if data == b"loop":
+            while True:
+                pass
+        if data == b"memory":
+            bytearray(2000)
+        if data == b"declared":
+            raise LookupError
+        raise ValueError
+
+    monkeypatch.setattr("fuzz.oracles.CPU_S_MAX", 0.05)
+    monkeypatch.setattr("fuzz.oracles.MEMORY_BYTES", 1000)
+    monkeypatch.setattr("fuzz.oracles.MEMORY_PER_BYTE", 1)
+    target = Target("t", run, (LookupError,), list)
+    assert find_fault(target, b"declared") is None
+    kinds = {data: find_fault(target, data, with_memory=True) for data in (b"loop", b"memory", b"")}
+    found = [fault.kind.split()[0] for fault in kinds.values() if fault is not None]
+    assert found == [TooSlowError.__name__, "AssertionError", "ValueError"]
