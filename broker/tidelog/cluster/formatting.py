@@ -149,9 +149,13 @@ def not_formatted(found: Formatting) -> StartError:
 
 
 def format_new(
-    configs: Sequence[BrokerConfig], runtime: Runtime, cluster_id: str | None = None
+    configs: Sequence[BrokerConfig],
+    runtime: Runtime,
+    cluster_id: str | None = None,
+    users: Callable[[], Sequence[UserScramCredentialRecord]] = tuple,
 ) -> str:
-    """Format all directories of a new cluster; return the cluster id, new or not.
+    """Format all directories of a new cluster; return the cluster id, new or not. `users` returns
+    the first ones of a new cluster.
 
     StartError if only some are formatted: the data of the others is lost, and the formatted ones
     may belong to a cluster.
@@ -163,7 +167,7 @@ def format_new(
     if not found.is_new:
         raise not_formatted(found)
     cluster_id = cluster_id or random_cluster_id(runtime.rng.uuid)
-    format_directories(found, runtime, cluster_id)
+    format_directories(found, runtime, cluster_id, users=users())
     return cluster_id
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.control.cluster_calls import ClusterCalls
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from tidelog.embedded.nodes import Node
     from tidelog.embedded.security import Security
     from tidelog.seams import Runtime
+    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 
 __all__ = [
     "Cluster",
@@ -157,7 +159,7 @@ class Cluster(ClusterCalls):
         With `security`, and what works if left out:
 
         - `user`: admin (a super user), alice or bob; `password` replaces the user's.
-        - `mechanism`: the SASL mechanism, PLAIN or OAUTHBEARER; `token` is `"expired"`, or one in
+        - `mechanism`: the SASL mechanism, PLAIN if left out; `token` is `"expired"`, or one in
           the place of the user's.
         - `certificate`: that of the brokers is bad: `"expired"`, `"wrong-host"`, `"self-signed"`.
         - `client_certificate`: the client's own is bad: `"expired"`, `"self-signed"`, `"none"`.
@@ -269,7 +271,16 @@ class Cluster(ClusterCalls):
         if self._security is not None:
             bad_ports = await self._ports.take(runtime, self._host, self._bad_count)
             properties = self._security.secured(properties, bad_ports)
-        return self._new_node(with_tier(properties, first, 1))
+        node = self._new_node(with_tier(properties, first, 1))
+        if self._security is not None:
+            from tidelog.cluster.formatting import format_new
+
+            format_new([node.config], runtime, users=partial(self._users, runtime))
+        return node
+
+    def _users(self, runtime: Runtime) -> Sequence[UserScramCredentialRecord]:
+        """Return the first users of SCRAM."""
+        return [] if self._security is None else self._security.scram_users(runtime)
 
     async def _nodes_of_several(self, runtime: Runtime, folder: str) -> list[Node[Any]]:
         from tidelog.cluster.formatting import format_new
@@ -296,7 +307,8 @@ class Cluster(ClusterCalls):
                     settings | own, node_id, folder, (own_port, *bad_ports), inner
                 )
             )
-        self._cluster_id = format_new([node.config for node in nodes], runtime)
+        configs = [node.config for node in nodes]
+        self._cluster_id = format_new(configs, runtime, users=partial(self._users, runtime))
         return nodes
 
     def _node_of_several(

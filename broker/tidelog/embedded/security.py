@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tidelog.embedded.nodes import Node
+    from tidelog.seams import Runtime
+    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 
 __all__ = ["Security"]
 
@@ -70,6 +72,17 @@ class Security:
         """Return the properties of a broker whose clients need credentials."""
         assert self._credentials is not None, "make() comes first"
         return secured(properties, self._credentials, bad_ports)
+
+    def scram_users(self, runtime: Runtime) -> list[UserScramCredentialRecord]:
+        """Return the credentials of all users, for the metadata of a new cluster."""
+        from tidelog.security.scram import SCRAM, of_password  # noqa: PLC0415 - takes time to import
+
+        assert self._credentials is not None, "make() comes first"
+        if not self._kind.is_sasl:
+            return []
+        draw = runtime.rng.bytes
+        users = self._credentials.passwords.items()
+        return [of_password(scram, *user, draw(20)) for user in users for scram in SCRAM.values()]
 
     def state(self, bootstrap_servers: str, nodes: Sequence[Node[Any]]) -> SecurityState:
         """Describe it for running brokers."""

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     Credentials = Callable[[str, int], UserScramCredentialRecord | None]
 
-__all__ = ["ITERATIONS_MAX", "ITERATIONS_MIN", "SCRAM", "Scram", "ScramServer", "credential"]
+__all__ = [
+    "ITERATIONS_MAX",
+    "ITERATIONS_MIN",
+    "SCRAM",
+    "Scram",
+    "ScramServer",
+    "credential",
+    "of_password",
+]
 
 
 class Scram(NamedTuple):
@@ -57,6 +65,14 @@ def credential(
         server_key=hmac.digest(salted_password, b"Server Key", scram.hash_name),
         iterations=iterations,
     )
+
+
+def of_password(
+    scram: Scram, name: str, password: str, salt: bytes, iterations: int = ITERATIONS_MIN
+) -> UserScramCredentialRecord:
+    """Return the record of a user's credential for a password."""
+    salted = hashlib.pbkdf2_hmac(scram.hash_name, password.encode(), salt, iterations)
+    return credential(scram, name, salt, salted, iterations)
 
 
 class State(Enum):

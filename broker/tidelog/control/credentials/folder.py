@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
     from tidelog.control.credentials.authority import Authority, Pair
 
-__all__ = ["BAD_CERTIFICATES", "FOLDER", "USERS", "Credentials"]
+__all__ = ["BAD_CERTIFICATES", "BROKER", "FOLDER", "USERS", "Credentials"]
 
 FOLDER = "security"
 """Its name in the folder of the data."""
 USERS = ("admin", "alice", "bob")
 """The users; the first is a super user."""
+BROKER = "broker"
+"""The user of brokers, a super user on their own listeners."""
 BAD_CERTIFICATES = ("expired", "wrong-host", "self-signed")
 """What is wrong with a certificate; each has a listener that shows it."""
 WRONG_HOST = "wrong-host.invalid"
@@ -60,6 +62,7 @@ class Credentials:
                 "kind": kind.name,
                 "store_password": secrets.token_urlsafe(12),
                 "users": {user: secrets.token_urlsafe(12) for user in USERS},
+                "broker_password": secrets.token_urlsafe(12),
             }
             credentials = cls(path, kind, known)
         credentials._known["kind"], credentials.kind = kind.name, kind
@@ -84,6 +87,11 @@ class Credentials:
     def passwords(self) -> dict[str, str]:
         """The passwords of the users."""
         return dict(self._known["users"])
+
+    @property
+    def broker_password(self) -> str:
+        """The password with which brokers authenticate to each other."""
+        return str(self._known["broker_password"])
 
     @property
     def store_password(self) -> str:
@@ -128,7 +136,7 @@ class Credentials:
     def _sign_for_brokers(self, hosts: Sequence[str]) -> None:
         authority = self._authority()
         for bad in (None, *BAD_CERTIFICATES):
-            _write(self.broker_file(bad), _signed(authority, "broker", hosts, bad).pem)
+            _write(self.broker_file(bad), _signed(authority, BROKER, hosts, bad).pem)
 
     def _sign_for_client(self, base: str, user: str, bad: str | None) -> None:
         check_extra(self.kind)

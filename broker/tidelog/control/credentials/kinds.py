@@ -8,7 +8,7 @@ from tidelog.control.errors import ClusterError
 
 __all__ = ["MECHANISMS", "Kind", "kind_of"]
 
-MECHANISMS = ("PLAIN", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """The SASL mechanisms of secured clusters."""
 
 
