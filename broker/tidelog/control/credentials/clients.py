@@ -141,7 +141,7 @@ def _jaas(client: Client) -> str:
             raise ClusterError("Java makes its tokens itself: it has no others")
         options = {"unsecuredLoginStringClaim_sub": client.user}
         if client.is_expired:
-            options["unsecuredLoginLifetimeSeconds"] = "0.000001"
+            options["unsecuredLoginLifetimeSeconds"] = "-3600"
         module = f"{_MODULE}.oauthbearer.OAuthBearerLoginModule"
     else:
         options = {"username": client.user, "password": client.password}

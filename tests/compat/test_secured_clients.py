@@ -1,0 +1,203 @@
+"""Real clients and clusters with `security`: each client with each kind, and what each refuses.
+
+CI has a sample; the rest runs at night.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tidelog
+from compat.secured_clients import JAVA, THROUGH, through_java
+from tidelog.control.credentials.wishes import Wishes
+from tidelog.embedded.running import RunningCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.compat,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("secured"),  # one process has the clusters
+]
+
+CLIENTS = (*THROUGH, JAVA)
+KINDS: dict[str, tuple[str, Wishes]] = {
+    "tls": ("ssl", {}),
+    "mtls": ("mtls", {"user": "bob"}),
+    "plain": ("sasl_ssl", {}),
+    "scram-256": ("sasl_ssl", {"mechanism": "SCRAM-SHA-256"}),
+    "scram-512": ("sasl_ssl", {"mechanism": "SCRAM-SHA-512", "user": "bob"}),
+    "token": ("sasl_ssl", {"mechanism": "OAUTHBEARER"}),
+    "without-tls": ("sasl_plaintext", {"mechanism": "SCRAM-SHA-512"}),
+}
+IN_CI = {
+    ("confluent-kafka", "mtls"),
+    ("confluent-kafka", "token"),
+    ("confluent-kafka", "scram-256"),
+    ("aiokafka", "scram-512"),
+    ("kafka-python", "plain"),
+    ("franz-go", "mtls"),
+}
+
+# What each says of a refusal.
+VERIFY = "certificate verify failed"
+REFUSALS: dict[str, tuple[str, Wishes, dict[str, str]]] = {
+    "expired": (
+        "sasl_ssl",
+        {"certificate": "expired"},
+        {
+            "aiokafka": VERIFY,
+            "confluent-kafka": VERIFY,
+            "franz-go": "certificate has expired",
+            "kafka-python": VERIFY,
+            "kafkajs": "certificate has expired",
+            JAVA: "SSL handshake failed",
+        },
+    ),
+    "wrong-host": (
+        "sasl_ssl",
+        {"certificate": "wrong-host"},
+        {
+            "aiokafka": VERIFY,
+            "confluent-kafka": VERIFY,
+            "franz-go": "doesn't contain any IP SANs",
+            "kafka-python": VERIFY,
+            "kafkajs": "does not match certificate's altnames",
+            JAVA: "SSL handshake failed",
+        },
+    ),
+    "self-signed": (
+        "sasl_ssl",
+        {"certificate": "self-signed"},
+        {
+            "aiokafka": VERIFY,
+            "confluent-kafka": VERIFY,
+            "franz-go": "certificate signed by unknown authority",
+            "kafka-python": VERIFY,
+            "kafkajs": "self-signed certificate",
+            JAVA: "SSL handshake failed",
+        },
+    ),
+    "password": (
+        "sasl_ssl",
+        {"password": "wrong"},
+        {
+            "aiokafka": "Invalid username or password",
+            "confluent-kafka": "Invalid username or password",
+            "franz-go": "SASL_AUTHENTICATION_FAILED",
+            "kafka-python": "Invalid username or password",
+            "kafkajs": "Invalid username or password",
+            JAVA: "Invalid username or password",
+        },
+    ),
+    "token": (  # Kafka answers with the reason, which these four do not read
+        "sasl_ssl",
+        {"token": "expired"},
+        {
+            "aiokafka": "closed",
+            "confluent-kafka": "invalid_token",
+            "franz-go": "unexpected data in oauth response",
+            "kafka-python": "socket disconnected",
+            "kafkajs": "Closed connection",
+            JAVA: "invalid_token",
+        },
+    ),
+}
+REFUSALS_IN_CI = {("confluent-kafka", kind) for kind in REFUSALS}
+
+
+class Secured:
+    """The clusters of this module, each started when it is first used."""
+
+    def __init__(self) -> None:
+        self._clusters: dict[str, RunningCluster] = {}
+
+    def of(self, security: str) -> RunningCluster:
+        if security not in self._clusters:
+            self._clusters[security] = tidelog.run(security=security).start()
+        return self._clusters[security]
+
+    def stop(self) -> None:
+        for cluster in self._clusters.values():
+            cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Secured]:
+    clusters = Secured()
+    yield clusters
+    clusters.stop()
+
+
+Through = Callable[[str, RunningCluster, Wishes, str], str]
+
+
+@pytest.fixture
+def through(request: pytest.FixtureRequest, tmp_path: Path) -> Through:
+    def call(client: str, cluster: RunningCluster, wishes: Wishes, topic: str) -> str:
+        if client == JAVA:
+            return through_java(request.getfixturevalue("java"), tmp_path, cluster, wishes, topic)
+        return THROUGH[client](cluster, wishes, topic)
+
+    return call
+
+
+def table(pairs: set[tuple[str, str]], names: Any) -> list[Any]:
+    return [
+        pytest.param(*(client, name), marks=() if (client, name) in pairs else pytest.mark.nightly)
+        for client in CLIENTS
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize(("client", "kind"), table(IN_CI, KINDS))
+def test_a_client_writes_and_reads(
+    client: str, kind: str, secured: Secured, through: Through
+) -> None:
+    security, wishes = KINDS[kind]
+    cluster = secured.of(security)
+    topic = f"{client}-{kind}"
+    cluster.create_topic(topic)
+    assert through(client, cluster, wishes, topic) == client
+
+
+@pytest.mark.parametrize(("client", "wrong"), table(REFUSALS_IN_CI, REFUSALS))
+def test_a_client_refuses_or_is_refused(
+    client: str, wrong: str, secured: Secured, through: Through
+) -> None:
+    security, wishes, said = REFUSALS[wrong]
+    cluster = secured.of(security)
+    topic = f"{client}-refused"
+    answer = through(client, cluster, wishes, topic)
+    assert answer.startswith("error:")
+    assert said[client] in answer
+
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": False,
+}
+
+
+def test_brokers_authenticate_to_each_other_and_users_have_the_rights_of_acls() -> None:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    def create(user: str, topic: str) -> None:
+        config = cluster.client_config("confluent-kafka", user=user, mechanism="SCRAM-SHA-256")
+        admin = AdminClient(config)
+        made = admin.create_topics([NewTopic(topic, 2, 2)], operation_timeout=60)
+        made[topic].result(60)
+
+    with tidelog.run(AUTHORIZER, brokers=2, security="sasl_ssl") as cluster:
+        create("admin", "allowed")
+        with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+            create("alice", "denied")
+        cluster.wait_for(
+            lambda state: all(len(one.isr) == 2 for one in state.topic("allowed").partitions)
+        )
