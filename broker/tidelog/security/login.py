@@ -12,7 +12,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import json
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -189,5 +188,7 @@ async def _bearer(claims: _Claims, clock: Clock, talk: Talk) -> None:
 
 
 def _encoded(part: Mapping[str, Any]) -> str:
+    import json  # noqa: PLC0415 - a start imports this module
+
     text = json.dumps(part, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-import tempfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -183,6 +182,8 @@ def _load_chain(context: ssl.SSLContext, store: Store, password: str | None) -> 
         if password is None:
             raise _NoPasswordError
         return password
+
+    import tempfile  # noqa: PLC0415 - a start imports this module
 
     handle, path = tempfile.mkstemp(prefix="tidelog-")  # mode 0600
     try:
