@@ -5,7 +5,6 @@ The texts are those of Kafka's SaslServerAuthenticator, PlainSaslServer, OAuthBe
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import struct
@@ -202,8 +201,10 @@ def test_bare_tokens_of_handshake_version_0() -> None:
     run(test)
 
 
-def test_a_session_ends_unless_it_is_authenticated_again() -> None:
+def test_a_session_ends_unless_it_is_authenticated_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
+        now_s = 100.0
+        monkeypatch.setattr("tidelog.network.authentication._now_s", lambda: now_s)
         async with connected(connections_max_reauth_ms="300") as (client, _):
             answer = await log_in(client, b"\0alice\0alice-secret")
             assert answer.session_lifetime_ms == 300
@@ -213,7 +214,7 @@ def test_a_session_ends_unless_it_is_authenticated_again() -> None:
             # Not twice within a second: then it counts as one too many.
             late = await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
             assert late.error_code == ErrorCode.ILLEGAL_SASL_STATE
-            await asyncio.sleep(0.35)
+            now_s += 0.35
             client.send(METADATA, 9)
             assert await client.closed()
 

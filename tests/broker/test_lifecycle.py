@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,7 +15,8 @@ from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.config.broker import Endpoint
 from tidelog.network.peers import PeerError
-from tidelog.runtime import SystemClock
+from tidelog.simulation.loop import SimLoop, simulate
+from tidelog.simulation.machine import SimClock
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import (
     BrokerHeartbeatRequest,
@@ -23,6 +24,9 @@ from tidelog_protocol.messages.controller import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 EPOCH = 7
 
@@ -86,11 +90,13 @@ def lifecycle(
     metadata = Metadata()
     controller = Controller(metadata, *script)
     protocols = "PLAINTEXT:PLAINTEXT,OUTSIDE:SASL_SSL"
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
     made = BrokerLifecycle(
         config=broker_config(broker_rack="r", listener_security_protocol_map=protocols, **settings),
         ask=controller.ask,
         metadata=metadata,  # type: ignore[arg-type]
-        runtime=SimpleNamespace(clock=SystemClock(), rng=CountedRng()),  # type: ignore[arg-type]
+        runtime=SimpleNamespace(clock=SimClock(loop), rng=CountedRng()),  # type: ignore[arg-type]
         endpoints=[Endpoint("PLAINTEXT", "h", 1), Endpoint("OUTSIDE", "o", 2)],
         logs=SimpleNamespace(  # type: ignore[arg-type]
             directories=[SimpleNamespace(directory_id=b"d" * 16, failure=None)],
@@ -101,6 +107,11 @@ def lifecycle(
     )
     metadata.listener = made.on_image
     return made, controller
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """In virtual time, which a busy machine does not change."""
+    simulate("lifecycle", lambda _loop: test())
 
 
 def refused(code: ErrorCode) -> BrokerRegistrationResponse:
@@ -136,7 +147,7 @@ def test_registration_is_asked_again_until_it_is_granted() -> None:
         broker.close()
         assert broker.state is State.GONE
 
-    asyncio.run(test())
+    run(test)
 
 
 def test_it_beats_on_until_it_knows_that_it_is_unfenced() -> None:
@@ -159,7 +170,7 @@ def test_it_beats_on_until_it_knows_that_it_is_unfenced() -> None:
         assert controller.metadata.image.is_alive(1)
         broker.close()
 
-    asyncio.run(test())
+    run(test)
 
 
 def test_a_cluster_that_will_never_take_it() -> None:
@@ -168,7 +179,7 @@ def test_a_cluster_that_will_never_take_it() -> None:
         with pytest.raises(LifecycleError, match="another id"):
             await broker.start()
 
-    asyncio.run(test())
+    run(test)
 
 
 def test_a_cluster_with_features_of_another_version_names_them() -> None:
@@ -181,7 +192,7 @@ def test_a_cluster_with_features_of_another_version_names_them() -> None:
         with pytest.raises(LifecycleError, match=re.escape(text)):
             await broker.start()
 
-    asyncio.run(test())
+    run(test)
 
 
 def test_registration_times_out() -> None:
@@ -192,7 +203,7 @@ def test_registration_times_out() -> None:
         with pytest.raises(LifecycleError, match="nobody"):
             await broker.start()
 
-    asyncio.run(test())
+    run(test)
 
 
 def test_it_goes_when_it_may() -> None:
@@ -209,7 +220,7 @@ def test_it_goes_when_it_may() -> None:
         assert not await broker.shut_down(20), "once is enough"
         broker.close()
 
-    asyncio.run(test())
+    run(test)
 
 
 def test_it_does_not_wait_for_ever_to_be_let_go() -> None:
@@ -220,7 +231,7 @@ def test_it_does_not_wait_for_ever_to_be_let_go() -> None:
         assert not await broker.shut_down(0.1)
         broker.close()
 
-    asyncio.run(test())
+    run(test)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +256,7 @@ def test_an_awaited_heartbeat_comes_at_once(change: dict[str, bool], is_awaited:
         assert len(controller.asked) == 3 + is_awaited
         broker.close()
 
-    asyncio.run(test())
+    run(test)
 
 
 def test_it_does_not_wait_if_no_broker_could_take_over() -> None:
@@ -258,7 +269,7 @@ def test_it_does_not_wait_if_no_broker_could_take_over() -> None:
             assert not await broker.shut_down(3600)
         broker.close()
 
-    asyncio.run(test())
+    run(test)
 
 
 # ---- two processes with one id ----------------------------------------------------------------
@@ -283,7 +294,7 @@ def test_a_life_known_to_be_over_is_fenced_in_its_name() -> None:
         assert broker.broker_epoch == EPOCH
         broker.close()
 
-    asyncio.run(test())
+    run(test)
 
 
 def test_a_life_that_is_not_the_registered_one_is_named_once() -> None:
@@ -300,7 +311,7 @@ def test_a_life_that_is_not_the_registered_one_is_named_once() -> None:
         heartbeats = [r for r in controller.asked if isinstance(r, BrokerHeartbeatRequest)]
         assert len(heartbeats) == 1
 
-    asyncio.run(test())
+    run(test)
 
 
 def test_a_broker_whose_epoch_is_stale_ends() -> None:
@@ -318,7 +329,7 @@ def test_a_broker_whose_epoch_is_stale_ends() -> None:
         assert not await broker.shut_down(20)
         broker.close()
 
-    asyncio.run(test())
+    run(test)
 
 
 def test_a_broker_that_is_replaced_while_it_starts_does_not_start() -> None:
@@ -329,7 +340,7 @@ def test_a_broker_that_is_replaced_while_it_starts_does_not_start() -> None:
         ):
             await broker.start()
 
-    asyncio.run(test())
+    run(test)
 
 
 def fail_directory(broker: BrokerLifecycle) -> None:
@@ -350,7 +361,7 @@ def test_a_failed_directory_is_told_at_once_and_from_then_on() -> None:
         assert not controller.metadata.failures
         broker.close()
 
-    asyncio.run(asyncio.wait_for(test(), 1.5))
+    run(test)
 
 
 def test_a_broker_ends_that_cannot_tell_of_a_failed_directory() -> None:
@@ -364,4 +375,4 @@ def test_a_broker_ends_that_cannot_tell_of_a_failed_directory() -> None:
         assert "/d failed, and no controller answered" in str(failure)
         broker.close()
 
-    asyncio.run(test())
+    run(test)

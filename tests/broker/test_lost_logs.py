@@ -350,7 +350,7 @@ def test_the_last_copy_survives_a_lost_disk(tmp_path: Path, is_formatted: bool) 
                 assert main(["format", *words, "--data-dir", str(tmp_path / "broker-2")]) == 0
                 await asyncio.gather(three.node(3).start(), three.node(2).start())
                 with suppress(StartError):
-                    async with asyncio.timeout(5):
+                    async with asyncio.timeout(60):
                         await three.node(1).start()
             else:
                 with pytest.raises(StartError, match="broker-2 is not formatted"):

@@ -212,9 +212,12 @@ def test_reassign_partitions_to_other_log_directories(
     )
     eventually(
         lambda: tools.run("reassign.ReassignPartitionsCommand", "--verify", *file),
-        lambda said: all(
-            f"Reassignment of replica {topic}-0-{broker} completed successfully" in said
-            for broker in (1, 3)
+        lambda said: (
+            f"Reassignment of partition {topic}-0 is completed" in said
+            and all(
+                f"Reassignment of replica {topic}-0-{broker} completed successfully" in said
+                for broker in (1, 3)
+            )
         ),
     )
     for broker, where in ((1, target), (3, chosen)):

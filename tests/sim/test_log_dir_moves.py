@@ -8,7 +8,7 @@ import sim.run
 from sim.cluster.directories import MovingWorld
 
 
-@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("seed", [2, pytest.param(0, marks=pytest.mark.nightly)])
 def test_replicas_move_between_directories_and_nothing_is_lost(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
