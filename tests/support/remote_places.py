@@ -105,7 +105,11 @@ def versitygw(tmp_path_factory):
 
 
 @pytest.fixture(
-    params=["directory", "moto", pytest.param("versitygw", marks=pytest.mark.xdist_group("s3"))]
+    params=[
+        "directory",
+        pytest.param("moto", marks=pytest.mark.nightly),  # as the real S3 server, and slower
+        pytest.param("versitygw", marks=pytest.mark.xdist_group("s3")),
+    ]
 )
 def place(request, tmp_path):
     with place_of(request, tmp_path) as place:

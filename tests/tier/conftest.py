@@ -6,12 +6,14 @@ import pytest
 
 from support.remote_places import DirectoryPlace, place_of
 
+S3 = pytest.mark.xdist_group("s3")
+
 
 @pytest.fixture(
-    params=[
+    params=[  # what a store must do is tested in tests/storage; `test_kafka_leader.py` has S3 in CI
         "directory",
-        pytest.param("moto", marks=pytest.mark.nightly),  # as the real S3 server; stores need both
-        pytest.param("versitygw", marks=pytest.mark.xdist_group("s3")),
+        pytest.param("moto", marks=pytest.mark.nightly),
+        pytest.param("versitygw", marks=[pytest.mark.nightly, S3]),
     ]
 )
 def place(request, tmp_path):

@@ -15,6 +15,15 @@ from tier.harness import READ_COMMITTED, TieredCluster, kv
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param("versitygw", marks=pytest.mark.xdist_group("s3")),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("directory", "moto")),
+    ],
+    indirect=True,
+)
+
 
 def test_offload_and_consume_from_leader(store: dict[str, str], tmp_path: Path) -> None:
     async def test():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.compat
 
-PLACES = {"directory": [], "moto": [pytest.mark.nightly], "versitygw": []}
+PLACES = {"directory": [], "moto": [pytest.mark.nightly], "versitygw": [pytest.mark.nightly]}
 CLIENTS = ["java", "librdkafka"]
 JAVA = pytest.mark.parametrize("world", ["java"], indirect=True)  # both would do the same
 FENCED = r"(?i)fenced|epoch|newer"
