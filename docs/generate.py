@@ -74,6 +74,7 @@ SECTIONS = {
     "Process and listeners": keys.ProcessKeys,
     "Listeners' protocols and TLS": security_keys.TlsKeys,
     "SASL": security_keys.SaslKeys,
+    "Delegation tokens": security_keys.TokenKeys,
     "Creation of topics": keys.TopicKeys,
     "Metadata quorum and cluster": keys.QuorumKeys,
     "Fetches and replication": keys.FetchKeys,
@@ -174,7 +175,6 @@ controller's APIs among themselves.
 """
 NO_SASL = "no SASL yet"
 NO_ACLS = "no authorizer yet"
-NO_TOKENS = "no delegation tokens yet"
 NEWER = "one version more, of 4.4"
 WHY = {
     17: ("SaslHandshake", NO_SASL),
@@ -183,10 +183,6 @@ WHY = {
     30: ("CreateAcls", NO_ACLS),
     31: ("DeleteAcls", NO_ACLS),
     36: ("SaslAuthenticate", NO_SASL),
-    38: ("CreateDelegationToken", NO_TOKENS),
-    39: ("RenewDelegationToken", NO_TOKENS),
-    40: ("ExpireDelegationToken", NO_TOKENS),
-    41: ("DescribeDelegationToken", NO_TOKENS),
     42: ("DeleteGroups", NEWER),
 }
 """API keys where the two differ: the name and the reason."""

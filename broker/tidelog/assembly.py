@@ -21,7 +21,7 @@ from tidelog.api.topics import TopicsApi
 from tidelog_protocol.apis import API, ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Protocol
 
     from tidelog.cluster.auto_topics import AutoTopics
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
     from tidelog.security.authorizer import Authorizer
+    from tidelog.security.scram import Credentials
     from tidelog.shares.share_partitions import SharePartitions
     from tidelog.tiered.tier import RemoteTier
 
@@ -53,18 +54,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Parts",
-    "acl_handlers",
     "client_handlers",
+    "credentials_of",
+    "envelope_handlers",
     "guard",
     "joined",
     "keys_of",
     "late_handlers",
     "log_dir_moves",
     "new_authorizer",
-    "quota_handlers",
+    "principal_handlers",
     "sasl_handlers",
     "share_partitions",
-    "user_handlers",
+    "token_gate",
 ]
 
 
@@ -130,11 +132,9 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **late_handlers(of_groups, lambda: _group_handlers(parts)),
         **late_handlers(of_consumer_groups, lambda: _consumer_group_handlers(parts)),
         **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
-        **quota_handlers(metadata, parts.controller),
-        **acl_handlers(metadata, parts.controller, config),
+        **principal_handlers(metadata, parts.controller, config),
         **late_handlers(of_resources, lambda: _resource_handlers(metadata)),
         **(_telemetry_handlers(parts) if config.metrics_prometheus_listener else {}),
-        **user_handlers(metadata, parts.controller),
         **sasl_handlers(),
         **_share_handlers(parts),
         **late_handlers(keys_of("streams_groups"), lambda: _streams_handlers(parts)),
@@ -201,7 +201,19 @@ def _streams_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     ).handlers()
 
 
-def quota_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey, Handler]:
+def principal_handlers(
+    metadata: MetadataLog, controller: Controller, config: BrokerConfig
+) -> dict[ApiKey, Handler]:
+    """Return the handlers of what principals have: quotas, ACLs, credentials, tokens."""
+    return {
+        **_quota_handlers(metadata, controller),
+        **_acl_handlers(metadata, controller, config),
+        **_user_handlers(metadata, controller),
+        **_token_handlers(metadata, controller, config),
+    }
+
+
+def _quota_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey, Handler]:
     """Return the handlers of client quotas."""
 
     def of_quotas() -> dict[ApiKey, Handler]:
@@ -237,7 +249,7 @@ def guard(parts: Parts, dispatcher: Dispatcher, *, is_controller: bool = False) 
     dispatcher.guard(guards.wrap)
 
 
-def acl_handlers(
+def _acl_handlers(
     metadata: MetadataLog, controller: Controller, config: BrokerConfig
 ) -> dict[ApiKey, Handler]:
     """Return the handlers of ACLs."""
@@ -251,7 +263,7 @@ def acl_handlers(
     return late_handlers(keys_of("acls"), of_acls)
 
 
-def user_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey, Handler]:
+def _user_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey, Handler]:
     """Return the handlers of users' credentials."""
 
     def of_users() -> dict[ApiKey, Handler]:
@@ -260,6 +272,66 @@ def user_handlers(metadata: MetadataLog, controller: Controller) -> dict[ApiKey,
         return UserCredentialsApi(metadata, controller).handlers()
 
     return late_handlers(keys_of("users"), of_users)
+
+
+def _token_handlers(
+    metadata: MetadataLog, controller: Controller, config: BrokerConfig
+) -> dict[ApiKey, Handler]:
+    """Return the handlers of delegation tokens, for callers that may ask (`token_gate`)."""
+
+    def of_tokens() -> dict[ApiKey, Handler]:
+        from tidelog.api.delegation_tokens import DelegationTokensApi
+
+        authorizer = new_authorizer(config, metadata)
+        secret = config.delegation_token_secret_key
+        return DelegationTokensApi(metadata, controller, authorizer, secret).handlers()
+
+    return late_handlers(keys_of("tokens"), of_tokens)
+
+
+def token_gate(
+    handlers: Mapping[ApiKey, Handler], metadata: MetadataLog, config: BrokerConfig
+) -> dict[ApiKey, Handler]:
+    """Return the handlers of delegation tokens behind the checks of their callers."""
+
+    def gated() -> dict[ApiKey, Handler]:
+        from tidelog.api.delegation_tokens import gated
+
+        return gated(handlers, config, new_authorizer(config, metadata))
+
+    return late_handlers(keys_of("tokens"), gated)
+
+
+def envelope_handlers(served: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
+    """Return the handler of requests in envelopes, which the handlers of the controller answer."""
+
+    def build() -> dict[ApiKey, Handler]:
+        from tidelog.api.envelope import EnvelopeApi
+
+        return EnvelopeApi(served).handlers()
+
+    return late_handlers([ApiKey.ENVELOPE], build)
+
+
+def credentials_of(
+    metadata: MetadataLog, config: BrokerConfig, runtime: Runtime
+) -> Callable[[], Credentials]:
+    """Return what returns the credentials of SCRAM, which are in the metadata."""
+
+    def credentials() -> Credentials:
+        from tidelog.security.delegation_tokens import token_logins
+        from tidelog.security.scram import Credentials
+
+        return Credentials(
+            lambda user, number: metadata.image.scram_credentials.get((user, number)),
+            token_logins(
+                lambda: metadata.image.delegation_tokens,
+                config.delegation_token_secret_key,
+                runtime.rng.bytes,
+            ),
+        )
+
+    return credentials
 
 
 def _telemetry_handlers(parts: Parts) -> dict[ApiKey, Handler]:

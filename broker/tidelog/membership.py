@@ -25,13 +25,14 @@ from tidelog.api.configs import ConfigsApi
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
 from tidelog.assembly import (
-    acl_handlers,
+    credentials_of,
+    envelope_handlers,
     joined,
     keys_of,
     late_handlers,
-    quota_handlers,
+    principal_handlers,
     sasl_handlers,
-    user_handlers,
+    token_gate,
 )
 from tidelog.cluster.controller.controller import TICK_SECONDS
 from tidelog.cluster.forwarding import ControllerDoor, Forwarding
@@ -46,7 +47,7 @@ from tidelog_protocol.apis import API, ApiKey
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from tidelog.api.describe_quorum import Voter
     from tidelog.api.raft_voters import RaftVotersApi
@@ -126,7 +127,7 @@ class Membership:
         self._built: _Parts | None = None
         self._fetchers: FetcherManager | None = None
         self._assignments: DirectoryAssignments | None = None
-        self._ticking: asyncio.Task[None] | None = None
+        self._ticking: list[asyncio.Task[None]] = []
         self._is_frozen = False
         self._network = runtime.network
         self._channels: list[PeerChannel] = []
@@ -176,7 +177,12 @@ class Membership:
         """Add to the clients' handlers, and forward requests that the active controller decides."""
         parts = self._parts
         wrapped = parts.forwarding.wrap({**handlers, **parts.of_admins})
-        return {**wrapped, **parts.configs.forwarding_alterations(wrapped)}
+        assert self._metadata is not None
+        return {
+            **wrapped,
+            **parts.configs.forwarding_alterations(wrapped),
+            **token_gate(wrapped, self._metadata, self._config),
+        }
 
     async def allocate_producer_ids(self) -> range:
         """Return a block of producer ids for this broker; StorageError if it gets none."""
@@ -272,9 +278,7 @@ class Membership:
         """Create this node's copy of the metadata log, and its part in the quorum."""
         config, runtime = self._config, self._runtime
         metadata = self._metadata = MetadataLog(settings)
-        self._connections.credentials = lambda user, mechanism: (
-            metadata.image.scram_credentials.get((user, mechanism))
-        )
+        self._connections.credentials = credentials_of(metadata, config, runtime)
         if not config.is_alone():
             from tidelog.cluster.quorum.channels import Addresses
 
@@ -334,14 +338,13 @@ class Membership:
             controller.name_voters = self._name_voters
         configs = ConfigsApi(metadata, controller, config)
         of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
-        of_quotas = quota_handlers(metadata, controller)
-        of_acls = acl_handlers(metadata, controller, config)
-        of_users = user_handlers(metadata, controller)
-        handlers = {**of_admins, **of_brokers, **of_quotas, **of_acls, **of_users}
+        of_principals = principal_handlers(metadata, controller, config)
+        handlers = {**of_admins, **of_brokers, **of_principals}
         if not config.is_alone():
             handlers |= self._of_voters(quorum)
             handlers |= self._of_controllers(metadata)
         handlers = {key: each for key, each in handlers.items() if API[key].on_controllers}
+        handlers |= envelope_handlers(dict(handlers))
         versions = VersionsApi(
             served=handlers,
             cluster_id=cluster_id,
@@ -368,7 +371,8 @@ class Membership:
             endpoints=endpoints,
             logs=logs,
         )
-        dispatcher = Dispatcher({**handlers, **versions.handlers()})
+        gated = token_gate(handlers, metadata, config)
+        dispatcher = Dispatcher({**handlers, **gated, **versions.handlers()})
         self._built = _Parts(
             controller, dispatcher, door, forwarding, lifecycle, of_admins, configs
         )
@@ -531,15 +535,30 @@ class Membership:
         """Take part in the quorum; the metadata log is open. OSError if its disk fails."""
         assert self._quorum is not None
         self._quorum.start()
+        if self._config.delegation_token_secret_key:
+            self._repeat("tokens", self._expire_tokens())
         if self._config.is_alone():
             return
         assert self._metadata is not None
         self._metadata.on_voters.append(self._keep_entry)
         self._keep_entry()
         self._connections.open(self._parts.dispatcher)
-        self._ticking = asyncio.get_running_loop().create_task(
-            self._tick(), name=f"controller-{self._config.node_id}-tick"
-        )
+        self._repeat("tick", self._tick())
+
+    def _repeat(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Begin periodic work of this node's controller."""
+        task_name = f"controller-{self._config.node_id}-{name}"
+        self._ticking.append(asyncio.get_running_loop().create_task(work, name=task_name))
+
+    async def _expire_tokens(self) -> None:
+        """Remove delegation tokens that have expired, if this node leads."""
+        seconds = self._config.delegation_token_expiry_check_interval_ms / 1000
+        while True:
+            await self._runtime.work.sleep(seconds)
+            try:
+                await self._parts.controller.expire_tokens()
+            except StorageError as error:
+                log.warning("expired delegation tokens could not be removed: %s", error)
 
     async def _tick(self) -> None:
         """Run the controller's periodic work."""
@@ -589,9 +608,9 @@ class Membership:
 
     async def close(self) -> None:
         """Stop sending requests and responses."""
-        if self._ticking is not None:
-            self._ticking.cancel()
-            await asyncio.gather(self._ticking, return_exceptions=True)
+        for task in self._ticking:
+            task.cancel()
+        await asyncio.gather(*self._ticking, return_exceptions=True)
         if self._built is not None:
             self._built.lifecycle.close()
             self._built.forwarding.close()

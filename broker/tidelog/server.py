@@ -27,6 +27,7 @@ from tidelog.api.versions import VersionsApi
 from tidelog.assembly import (
     Parts,
     client_handlers,
+    credentials_of,
     guard,
     log_dir_moves,
     new_authorizer,
@@ -84,7 +85,6 @@ if TYPE_CHECKING:
     from tidelog.shares.share_partitions import SharePartitions
     from tidelog.tiered.tier import RemoteTier
     from tidelog_protocol.apis import ApiKey
-    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
     from tidelog_storage.manager import LogManager
 
 __all__ = ["FLUSH_SECONDS_A_LOG", "FLUSH_SECONDS_MAX", "BrokerServer", "StartError"]
@@ -313,7 +313,7 @@ class BrokerServer:
         """Make the parts that answer clients, and the broker's part in the cluster."""
         config, runtime, membership = self.config, self.runtime, self._membership
         metadata = self._metadata = self._new_metadata_log(cluster_id)
-        self._connections.credentials = self._credential
+        self._connections.credentials = credentials_of(metadata, config, runtime)
         replicas = self._replicas = ReplicaManager(
             config.node_id,
             runtime.clock,
@@ -535,10 +535,6 @@ class BrokerServer:
     def _check_disk(self) -> None:
         if self.failure is not None:
             raise StartError(one_line(self.failure)) from self.failure
-
-    def _credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
-        assert self._metadata is not None, "no client authenticates before there is metadata"
-        return self._metadata.image.scram_credentials.get((user, mechanism))
 
     def _new_metadata_log(self, cluster_id: str) -> MetadataLog:
         assert self._logs is not None

@@ -58,6 +58,10 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -124,6 +128,10 @@ _ON_BOTH = frozenset(
         ApiKey.ALTER_CONFIGS,
         ApiKey.SASL_AUTHENTICATE,
         ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
         ApiKey.ELECT_LEADERS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
@@ -281,6 +289,10 @@ _APIS = (
     Api(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), 2, "admin"),
     Api(ApiKey.SASL_AUTHENTICATE, (0, 2), 2, "sasl"),
     Api(ApiKey.CREATE_PARTITIONS, (0, 3), 2, "admin"),
+    Api(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), 2, "tokens"),
+    Api(ApiKey.RENEW_DELEGATION_TOKEN, (1, 2), 2, "tokens"),
+    Api(ApiKey.EXPIRE_DELEGATION_TOKEN, (1, 2), 2, "tokens"),
+    Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), 2, "tokens"),
     Api(ApiKey.DELETE_GROUPS, (0, 3), 2, "group_admin"),
     Api(ApiKey.ELECT_LEADERS, (0, 2), 2, "cluster_admin"),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), 1, "configs"),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import hmac
 from typing import TYPE_CHECKING
 
 import pytest
 
 import tidelog
 from support.clusters import run
+from tidelog.security.delegation_tokens import token_hmac, token_logins
 from tidelog.security.refused import RefusedError
-from tidelog.security.scram import SCRAM, ScramServer, credential
+from tidelog.security.scram import SCRAM, Credentials, ScramServer, credential
+from tidelog_protocol.messages.metadata_records import DelegationTokenRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +28,7 @@ SERVER = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 FIRST = f"n,,n=user,r={CLIENT}"
 PROOF = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
 FINAL = f"c=biws,r={CLIENT}{SERVER},p={PROOF}"
+TOKEN = DelegationTokenRecord(owner="User:alice", token_id="token", expiration_timestamp=77)
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 
@@ -42,7 +46,9 @@ USERS = {
 
 @pytest.fixture
 def server() -> ScramServer:
-    return ScramServer(SCRAM["SCRAM-SHA-256"], lambda *key: USERS.get(key), lambda: SERVER)
+    logins = token_logins(lambda: {"token": TOKEN}, "key", bytes)
+    credentials = Credentials(lambda *key: USERS.get(key), logins)
+    return ScramServer(SCRAM["SCRAM-SHA-256"], credentials, lambda: SERVER)
 
 
 def test_the_conversation_of_rfc_7677(server: ScramServer) -> None:
@@ -54,6 +60,23 @@ def test_the_conversation_of_rfc_7677(server: ScramServer) -> None:
     assert server.user == "user"
     with pytest.raises(RefusedError, match="Unexpected challenge"):
         server.evaluate(FINAL.encode())
+
+
+def proof_of(password: bytes, salt: bytes, said: str) -> str:
+    """What a client of SCRAM-SHA-256 sends at the end."""
+    key = hmac.digest(hashlib.pbkdf2_hmac("sha256", password, salt, 4096), b"Client Key", "sha256")
+    signature = hmac.digest(hashlib.sha256(key).digest(), said.encode(), "sha256")
+    return base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+
+
+def test_a_delegation_token_proves_its_owner(server: ScramServer) -> None:
+    bare = "n=token,r=x,tokenauth=true"
+    first = server.evaluate(f"n,,{bare}".encode()).decode()
+    password = base64.b64encode(token_hmac("key", "token"))
+    final = f"c=biws,r=x{SERVER}"
+    proof = proof_of(password, bytes(20), f"{bare},{first},{final}")
+    assert server.evaluate(f"{final},p={proof}".encode()).startswith(b"v=")
+    assert (server.user, server.expires_ms, server.is_of_token) == ("alice", 77, True)
 
 
 def test_names_are_escaped_and_other_extensions_ignored(server: ScramServer) -> None:

@@ -60,7 +60,7 @@ FIELDS = (
     "features",
     "acls",
     "scram_credentials",
-    "unserved",
+    "delegation_tokens",
     "next_producer_id",
 )
 
@@ -114,7 +114,7 @@ def image_of_all() -> ClusterImage:
         features={"metadata.version": 30, "x": 1},
         acls={bytes(range(16)): RULE},
         scram_credentials={("u", 1): CREDENTIAL},
-        unserved={("DelegationTokenRecord", "t"): TOKEN},
+        delegation_tokens={"t": TOKEN},
         next_producer_id=3000,
         offset=41,
         leader_epoch=6,

@@ -51,6 +51,10 @@ AlterReplicaLogDirs 34 1 2 2
 DescribeLogDirs 35 1 5 2
 SaslAuthenticate 36 0 2 2
 CreatePartitions 37 0 3 2
+CreateDelegationToken 38 1 3 2
+RenewDelegationToken 39 1 2 2
+ExpireDelegationToken 40 1 2 2
+DescribeDelegationToken 41 1 3 2
 DeleteGroups 42 0 3 2
 ElectLeaders 43 0 2 2
 IncrementalAlterConfigs 44 0 1 1
@@ -125,7 +129,8 @@ Fetch SaslHandshake ApiVersions CreateTopics DeleteTopics DescribeAcls CreateAcl
 DescribeConfigs AlterConfigs SaslAuthenticate CreatePartitions ElectLeaders IncrementalAlterConfigs
 AlterPartitionReassignments ListPartitionReassignments AlterClientQuotas
 DescribeUserScramCredentials AlterUserScramCredentials DescribeQuorum UpdateFeatures
-DescribeCluster UnregisterBroker AddRaftVoter RemoveRaftVoter
+DescribeCluster UnregisterBroker AddRaftVoter RemoveRaftVoter CreateDelegationToken
+RenewDelegationToken ExpireDelegationToken DescribeDelegationToken
 """
 
 

@@ -68,6 +68,10 @@ def test_a_full_message_comes_back(table: type[Message]) -> None:
 
 WITH_SECRETS = {
     "AlterUserScramCredentialsRequest",
+    "CreateDelegationTokenResponse",
+    "DescribeDelegationTokenResponse",
+    "ExpireDelegationTokenRequest",
+    "RenewDelegationTokenRequest",
     "SaslAuthenticateRequest",
     "SaslAuthenticateResponse",
     "UserScramCredentialRecord",

@@ -26,6 +26,8 @@ describe_controllers.py  DescribeCluster on the controllers' listeners
 topics.py           CreateTopics, DeleteTopics, CreatePartitions
 configs.py          DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
 acls.py             DescribeAcls, CreateAcls, DeleteAcls
+delegation_tokens.py  Create-, Renew-, Expire- and DescribeDelegationToken
+envelope.py         Envelope
 client_quotas.py    DescribeClientQuotas, AlterClientQuotas
 config_resources.py  ListConfigResources; user_credentials.py  DescribeUserScramCredentials
 telemetry.py        GetTelemetrySubscriptions, PushTelemetry (KIP-714)

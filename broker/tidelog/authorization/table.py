@@ -23,7 +23,7 @@ __all__ = ["broker_guards", "controller_guards"]
 
 def broker_guards(*, creates_topics: bool) -> dict[ApiKey, Guard | None]:
     """Return the guards of the clients' listeners. None: the API is free, or its handler asks the
-    authorizer itself (Fetch, whose sessions have the partitions)."""
+    authorizer itself (Fetch, whose sessions have the partitions; delegation tokens)."""
     return {
         **_both(),
         ApiKey.PRODUCE: topics.produce,
@@ -86,6 +86,10 @@ def _both() -> dict[ApiKey, Guard | None]:
         ApiKey.API_VERSIONS: None,
         ApiKey.SASL_HANDSHAKE: None,
         ApiKey.SASL_AUTHENTICATE: None,
+        ApiKey.CREATE_DELEGATION_TOKEN: None,
+        ApiKey.RENEW_DELEGATION_TOKEN: None,
+        ApiKey.EXPIRE_DELEGATION_TOKEN: None,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN: None,
         ApiKey.DESCRIBE_CLUSTER: metadata.describe_cluster,
         ApiKey.CREATE_TOPICS: topics.create_topics,
         ApiKey.DELETE_TOPICS: topics.delete_topics,

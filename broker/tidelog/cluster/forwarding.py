@@ -6,8 +6,9 @@ clients (topics, settings, elections ...) to it, and retries while there is no a
 it changes, like Kafka's forwarding manager. It answers only when this broker's image has the
 result, so that a client that creates a topic finds it on the same broker.
 
-Requests are forwarded unchanged, in their version, without Kafka's Envelope (KIP-590), because
-there are no principals. A request whose answer was lost may take effect twice, as with any client's
+Requests are forwarded unchanged, in their version. Those that the controller decides by the
+client's principal go in an Envelope (KIP-590, `envelopes.py`); of the others the broker has checked
+what the client may do. A request whose answer was lost may take effect twice, as with any client's
 retry.
 """
 
@@ -21,7 +22,8 @@ from tidelog.network.dispatch import Deferred, RequestContext
 from tidelog.network.peers import PeerChannel, PeerError
 from tidelog.security.principal import ANONYMOUS
 from tidelog_protocol.apis import API, ApiKey
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.frames import RequestHeader
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -30,11 +32,19 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.network.dispatch import Handler
     from tidelog.seams import Clock
+    from tidelog.security.principal import Principal
     from tidelog_protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
     from tidelog_protocol.messages.admin import CreateTopicsRequest, CreateTopicsResponse
     from tidelog_protocol.schema import Message
 
-__all__ = ["FORWARDED", "ControllerDoor", "Forwarding"]
+__all__ = [
+    "ENVELOPED",
+    "FORWARDED",
+    "ControllerDoor",
+    "Forwarding",
+    "answered_here",
+    "says_not_controller",
+]
 
 FORWARDED = frozenset(
     {
@@ -47,6 +57,9 @@ FORWARDED = frozenset(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.CREATE_ACLS,
         ApiKey.DELETE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
         ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
@@ -58,6 +71,15 @@ FORWARDED = frozenset(
     }
 )
 """What clients ask of any broker and only the active controller can answer."""
+
+ENVELOPED = frozenset(
+    {
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+    }
+)
+"""What the controller decides by the client's principal."""
 
 RETRY_S = 0.02  # between attempts to find an active controller
 CATCH_UP_S_MAX = 2.0  # how long an answer waits for this broker's image
@@ -103,15 +125,10 @@ class ControllerDoor:
     async def _ask_here(self, message: Message, version: int | None, client_id: str | None) -> Any:
         assert message.API_KEY is not None
         key = ApiKey(message.API_KEY)
-        peer = _Here()
         version = API[key].max_version if version is None else version
-        context = RequestContext(peer, key, version, client_id=client_id)
-        result = self._handlers[key](context, message)
-        if result.__class__ is CoroutineType:
-            result = await result
-        elif result.__class__ is Deferred:
-            result = await peer.answer()
-        return result
+        return await answered_here(
+            self._handlers, message, RequestHeader(key, version, 0, client_id)
+        )
 
     def close(self) -> None:
         """Close all connections; pending requests get PeerError."""
@@ -119,16 +136,37 @@ class ControllerDoor:
             channel.close()
 
 
+async def answered_here(
+    handlers: Mapping[ApiKey, Handler],
+    request: Message,
+    header: RequestHeader,
+    principal: Principal = ANONYMOUS,
+    client_host: str = "127.0.0.1",
+) -> Any:
+    """Return the answer of this node's own handlers to a request; PeerError if there is none."""
+    peer = _Here(principal, client_host)
+    key = ApiKey(header.api_key)
+    context = RequestContext(
+        peer, key, header.api_version, header.correlation_id, client_id=header.client_id
+    )
+    result = handlers[key](context, request)
+    if result.__class__ is CoroutineType:
+        result = await result
+    elif result.__class__ is Deferred:
+        result = await peer.answer()
+    return result
+
+
 class _Here:
     """The `Peer` of a request that this node sends to itself."""
 
-    client_host = "127.0.0.1"
     client_port = 0
     listener = ""
-    principal = ANONYMOUS
     software = ("tidelog", "")
 
-    def __init__(self) -> None:
+    def __init__(self, principal: Principal, client_host: str) -> None:
+        self.principal = principal
+        self.client_host = client_host
         self._response: Any = None
         self._waiting: asyncio.Future[Any] | None = None
         self._done = False
@@ -211,6 +249,8 @@ class Forwarding:
             if check is not None:
                 check(request)
             try:
+                if context.api_key in ENVELOPED:
+                    return await self._carry_enveloped(context, request)
                 client_id = context.client_id if self.names_clients() else None
                 return await self.carry(request, context.api_version, client_id)
             except PeerError:
@@ -220,6 +260,22 @@ class Forwarding:
                 return await answer if answer.__class__ is CoroutineType else answer
 
         return forward
+
+    async def _carry_enveloped(self, context: RequestContext, request: Message) -> Any:
+        from tidelog.cluster.envelopes import (  # noqa: PLC0415 - seldom needed
+            Enveloped,
+            enveloped,
+            unsealed,
+        )
+
+        key, version = context.api_key, context.api_version
+        header = RequestHeader(key, version, context.correlation_id, context.client_id)
+        content = Enveloped(header, request, context.peer.principal, context.client_host)
+        envelope = await self.carry(enveloped(content))
+        try:
+            return unsealed(header, envelope)
+        except ProtocolError as error:
+            raise PeerError(str(error)) from error
 
     async def carry(
         self, request: Message, version: int | None = None, client_id: str | None = None

@@ -14,7 +14,7 @@ from tidelog.config import keys as config_keys
 from tidelog.config.authorizer_keys import AuthorizerKeys, check_authorizer
 from tidelog.config.group_limits import check_group_keys
 from tidelog.config.listeners import ListenerSettings, check_listener_name, security_protocols
-from tidelog.config.security_keys import SaslKeys, TlsKeys
+from tidelog.config.security_keys import SaslKeys, TlsKeys, TokenKeys
 from tidelog.config.tiered_keys import TieredKeys, is_place_of_store
 from tidelog.config.vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
 from tidelog_storage.config import BROKER_KEYS, LogConfig
@@ -73,6 +73,7 @@ class BrokerConfig(
     config_keys.TransactionKeys,
     TlsKeys,
     SaslKeys,
+    TokenKeys,
     AuthorizerKeys,
     TieredKeys,
 ):

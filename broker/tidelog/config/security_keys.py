@@ -1,8 +1,8 @@
-"""Settings of security: listeners' protocols, TLS and SASL.
+"""Settings of security: listeners' protocols, TLS, SASL and delegation tokens.
 
-Each may be given for one listener, as `listener.name.<listener>.<key>`, and those of SASL for one
-mechanism of it, as `listener.name.<listener>.<mechanism>.<key>`; `listeners.py` finds the value
-that applies.
+Those of TLS and SASL may be given for one listener, as `listener.name.<listener>.<key>`, and those
+of SASL for one mechanism of it, as `listener.name.<listener>.<mechanism>.<key>`; `listeners.py`
+finds the value that applies.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from tidelog.config.vocabulary import (
     LOW,
     PER_BROKER,
+    READ_ONLY,
     BrokerKey,
     integer,
     long,
@@ -19,16 +20,16 @@ from tidelog.config.vocabulary import (
     strings,
 )
 
-__all__ = ["MECHANISMS", "PROTOCOLS", "SaslKeys", "TlsKeys"]
+__all__ = ["MECHANISMS", "PROTOCOLS", "SaslKeys", "TlsKeys", "TokenKeys"]
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _STORE_TYPES = ("JKS", "PKCS12", "PEM")
 
 
-def secret(documentation: str, **options: Any) -> Any:
+def secret(documentation: str, *, mode: str = PER_BROKER, **options: Any) -> Any:
     """A secret: never shown."""
-    return BrokerKey("PASSWORD", None, documentation, sensitive=True, mode=PER_BROKER, **options)
+    return BrokerKey("PASSWORD", None, documentation, sensitive=True, mode=mode, **options)
 
 
 class TlsKeys:
@@ -136,4 +137,23 @@ class SaslKeys:
     )
     connection_failed_authentication_delay_ms: int = integer(
         100, "Delay of the answer to a failed authentication.", low=0, importance=LOW
+    )
+
+
+class TokenKeys:
+    """Delegation tokens (KIP-48)."""
+
+    delegation_token_secret_key: str | None = secret(
+        "Secret that delegation tokens are made with, the same on all nodes; without it there are "
+        "none.",
+        mode=READ_ONLY,
+    )
+    delegation_token_max_lifetime_ms: int = long(
+        604800000, "How long a delegation token can be renewed at most.", low=1
+    )
+    delegation_token_expiry_time_ms: int = long(
+        86400000, "How long a delegation token is valid until it is renewed.", low=1
+    )
+    delegation_token_expiry_check_interval_ms: int = long(
+        3600000, "How often the controller removes expired tokens.", low=1, importance=LOW
     )

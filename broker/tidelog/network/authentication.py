@@ -183,7 +183,7 @@ class Authentication:
         answer = exchange.evaluate(token)
         if exchange.user is not None and self._before is not None:
             old, new = self._before[1], Principal(USER, exchange.user)
-            if old != new:
+            if str(old) != str(new):
                 raise RefusedError.openly(
                     f"Cannot change principals during re-authentication from {old.type}.{old.name}:"
                     f" {new.type}.{new.name}"
@@ -200,7 +200,7 @@ class Authentication:
         lifetime_ms = self._guard.lifetime_ms(self._mechanism, exchange.expires_ms)
         self._expires_s = None if lifetime_ms is None else _now_s() + lifetime_ms / 1000
         self._state, self._exchange, self._before = State.COMPLETE, None, None
-        peer.principal = Principal(USER, exchange.user)
+        peer.principal = Principal(USER, exchange.user, exchange.is_of_token)
         peer.authenticated(ends=lifetime_ms is not None)
         return lifetime_ms or 0
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tidelog.seams import Runtime
     from tidelog.security.guard import Guard
     from tidelog.security.scram import Credentials
-    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 
 __all__ = ["Connections"]
 
@@ -61,8 +60,8 @@ class Connections:
         self.live: dict[Connection, None] = {}
         self.guards: dict[str, Guard] = {}
         """What secures the listeners that are not PLAINTEXT, by their names."""
-        self.credentials: Credentials = lambda _user, _mechanism: None
-        """Finds SCRAM credentials, once there is metadata."""
+        self.credentials: Callable[[], Credentials] | None = None
+        """Returns what finds what users of SCRAM must prove, once there is metadata."""
         self.is_stopped = False
         self.on_empty: Callable[[], None] | None = None
         self.gate: Callable[[Any], Any] | None = None
@@ -92,7 +91,7 @@ class Connections:
         if settings.protocol != "PLAINTEXT":
             from tidelog.security.guard import Guard  # noqa: PLC0415 - few listeners have one
 
-            self.guards[settings.listener] = Guard(settings, runtime, self._credential)
+            self.guards[settings.listener] = Guard(settings, runtime, self._known_credentials)
 
     def renew(self, settings_of: Callable[[str], ListenerSettings]) -> None:
         """Read the key and trust stores again, also if only the files have changed."""
@@ -102,8 +101,9 @@ class Connections:
             except ConfigError as error:
                 log.error("listener %s keeps its certificates: %s", name, error.message)
 
-    def _credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
-        return self.credentials(user, mechanism)
+    def _known_credentials(self) -> Credentials:
+        assert self.credentials is not None, "no client authenticates before there is metadata"
+        return self.credentials()
 
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin to read requests, including those of early clients, and to close idle connections.

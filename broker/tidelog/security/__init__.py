@@ -4,6 +4,7 @@ principal.py    the name and kind of what sends requests
 guard.py        the security of one listener
 sasl.py         the SASL mechanisms of a listener; refused.py  why one failed
 plain.py        PLAIN; scram.py  SCRAM-SHA-256 and SCRAM-SHA-512
+delegation_tokens.py  their secrets, and logins with them
 oauthbearer.py  OAUTHBEARER with unsecured tokens
 login.py        how this broker authenticates to others
 jaas.py         login modules as `sasl.jaas.config` names them

@@ -27,7 +27,10 @@ class Guard:
     """Authenticates the connections of one listener."""
 
     def __init__(
-        self, settings: ListenerSettings, runtime: Runtime, credentials: Credentials
+        self,
+        settings: ListenerSettings,
+        runtime: Runtime,
+        credentials: Callable[[], Credentials],
     ) -> None:
         """ConfigError if its settings do not fit."""
         self._clock = runtime.clock

@@ -50,6 +50,8 @@ class Rules(NamedTuple):
 class BearerServer:
     """A server's side."""
 
+    is_of_token = False
+
     def __init__(self, rules: Rules, wall_ms: Callable[[], int]) -> None:
         self._rules = rules
         self._wall_ms = wall_ms
@@ -95,9 +97,10 @@ class BearerServer:
         if now_ms - rules.skew_ms >= expires * 1000:
             return "invalid_token", None
         scope = claims.get(rules.scope_claim, [])
-        scopes = set(scope.split() if isinstance(scope, str) else scope)
+        # As in Kafka: a text is one scope, whatever blanks are in it.
+        scopes = {scope.strip()} if isinstance(scope, str) else set(scope)
         if not rules.scopes <= scopes:
-            return "insufficient_scope", " ".join(sorted(rules.scopes))
+            return "insufficient_scope", f"[{', '.join(sorted(rules.scopes))}]"
         self.user, self.expires_ms = user, int(expires * 1000)
         return None
 

@@ -25,6 +25,7 @@ class PlainServer:
     """A server's side."""
 
     expires_ms: int | None = None
+    is_of_token = False
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords

@@ -10,10 +10,14 @@ USER = "User"
 
 
 class Principal(NamedTuple):
-    """An identity, such as User:alice. Its text is the form of ACLs and `super.users`."""
+    """An identity, such as User:alice. Its text is the form of ACLs and `super.users`.
+
+    `is_of_token`: a delegation token proved it. The text does not show that.
+    """
 
     type: str
     name: str
+    is_of_token: bool = False
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"

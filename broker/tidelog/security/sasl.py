@@ -32,6 +32,8 @@ class ServerExchange(Protocol):
     """The user's name, once the exchange is complete."""
     expires_ms: int | None
     """When the credential ends, in milliseconds since 1970, if it does."""
+    is_of_token: bool
+    """Whether a delegation token proved the user."""
 
     def evaluate(self, token: bytes) -> bytes:
         """Return the answer to a client's token; RefusedError."""
@@ -39,7 +41,7 @@ class ServerExchange(Protocol):
 
 
 def server_exchanges(
-    settings: ListenerSettings, runtime: Runtime, credentials: Credentials
+    settings: ListenerSettings, runtime: Runtime, credentials: Callable[[], Credentials]
 ) -> dict[str, Callable[[], ServerExchange]]:
     """Return what begins an exchange of each mechanism that a listener has; ConfigError."""
     key = settings.key("sasl.enabled.mechanisms")
@@ -58,7 +60,8 @@ def server_exchanges(
             exchanges[mechanism] = partial(PlainServer, users_of(entry.options))
         elif mechanism in SCRAM:
             exchanges[mechanism] = partial(
-                ScramServer, SCRAM[mechanism], credentials, lambda: rng.bytes(16).hex()
+                lambda scram: ScramServer(scram, credentials(), lambda: rng.bytes(16).hex()),
+                SCRAM[mechanism],
             )
         else:
             rules = Rules.of(jaas, entry.options)

@@ -19,14 +19,14 @@ from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Credentials = Callable[[str, int], UserScramCredentialRecord | None]
-
 __all__ = [
     "ITERATIONS_MAX",
     "ITERATIONS_MIN",
     "SCRAM",
+    "Credentials",
     "Scram",
     "ScramServer",
+    "TokenLogin",
     "credential",
     "of_password",
 ]
@@ -75,6 +75,22 @@ def of_password(
     return credential(scram, name, salt, salted, iterations)
 
 
+class TokenLogin(NamedTuple):
+    """What a client that names a token must prove, and the owner that this proves."""
+
+    owner: str
+    expires_ms: int
+    credential: UserScramCredentialRecord
+
+
+class Credentials(NamedTuple):
+    """Finds what a client must prove: by a user's name and a mechanism's number, and by the id of
+    a delegation token."""
+
+    user: Callable[[str, int], UserScramCredentialRecord | None] = lambda _name, _number: None
+    token: Callable[[str, Scram], TokenLogin | None] = lambda _token_id, _scram: None
+
+
 class State(Enum):
     """What the client sends next."""
 
@@ -84,9 +100,7 @@ class State(Enum):
 
 
 class ScramServer:
-    """A server's side. `credentials` finds that of a user's name and a mechanism's number."""
-
-    expires_ms: int | None = None
+    """A server's side."""
 
     def __init__(self, scram: Scram, credentials: Credentials, nonce: Callable[[], str]) -> None:
         self._scram = scram
@@ -98,6 +112,8 @@ class ScramServer:
         self._said = ""  # both first messages
         self._both_nonces = ""
         self.user: str | None = None
+        self.expires_ms: int | None = None
+        self.is_of_token = False
 
     def evaluate(self, token: bytes) -> bytes:
         """Take the client's first message, then its final one."""
@@ -115,11 +131,18 @@ class ScramServer:
             raise RefusedError("Invalid SCRAM client first message format")
         wanted, bare, name, nonce, more = match.groups()
         name = name.replace("=2C", ",").replace("=3D", "=")
+        owner = name
         if any(part.lower() == "tokenauth=true" for part in more.split(",")):
-            raise RefusedError(f"Token Authentication failed: Invalid tokenId : {name}")
-        credential = self._credentials(name, self._scram.number)
-        if credential is None:
-            raise RefusedError("Authentication failed: Invalid user credentials")
+            login = self._credentials.token(name, self._scram)
+            if login is None:
+                raise RefusedError(f"Token Authentication failed: Invalid tokenId : {name}")
+            owner, self.expires_ms, credential = login
+            self.is_of_token = True
+        else:
+            known = self._credentials.user(name, self._scram.number)
+            if known is None:
+                raise RefusedError("Authentication failed: Invalid user credentials")
+            credential = known
         if wanted and wanted != name:
             raise RefusedError.openly(
                 "Authentication failed: Client requested an authorization id that is different"
@@ -127,7 +150,7 @@ class ScramServer:
             )
         if credential.iterations < ITERATIONS_MIN:
             raise RefusedError(f"Iterations {credential.iterations} is less than {ITERATIONS_MIN}")
-        self._name, self._credential = name, credential
+        self._name, self._credential = owner, credential
         self._both_nonces = nonce + self._nonce()
         salt = base64.b64encode(credential.salt).decode()
         answer = f"r={self._both_nonces},s={salt},i={credential.iterations}"

@@ -22,6 +22,7 @@
     telemetry            GetTelemetrySubscriptions, PushTelemetry (KIP-714)
     sasl                 SaslHandshake, SaslAuthenticate
     users                Describe- and AlterUserScramCredentials
+    tokens               Create-, Renew-, Expire- and DescribeDelegationToken (KIP-48)
     cluster_admin        ElectLeaders, Alter- and ListPartitionReassignments, UnregisterBroker
     controller           AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds,
                          Envelope

@@ -32,6 +32,7 @@ __all__ = [
     "BrokerHeartbeatResponse",
     "BrokerRegistrationRequest",
     "BrokerRegistrationResponse",
+    "DefaultPrincipalData",
     "EnvelopeRequest",
     "EnvelopeResponse",
 ]
@@ -146,6 +147,14 @@ class EnvelopeRequest(Message, api_key=58, versions="0", flexible="0+"):
     request_data: bytes = bytes_()  # header and body
     request_principal: bytes | None = bytes_(nullable="0+")
     client_host_address: bytes = bytes_()  # 4 or 16 bytes
+
+
+class DefaultPrincipalData(Message, versions="0", flexible="0+"):
+    """The principal in an Envelope, behind its version."""
+
+    type: str = string()
+    name: str = string()
+    token_authenticated: bool = boolean()
 
 
 class EnvelopeResponse(Message, api_key=58, versions="0", flexible="0+"):

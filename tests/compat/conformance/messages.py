@@ -28,6 +28,8 @@ MODULES = (
     "quotas",
     "streams_groups",
     "users",
+    "sasl",
+    "tokens",
     "quorum",
     "raft_voters",
     "controller",

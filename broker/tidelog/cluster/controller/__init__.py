@@ -8,7 +8,7 @@ partitions.py  leaders and in-sync replicas      changes.py    one partition's n
 elections.py   elections on request, in rounds   reassignment.py  replicas that move
 directories.py log directories of replicas        tiered_topics.py  new topics of the remote tier
 client_quotas.py  set and remove client quotas   user_credentials.py  of SCRAM users
-acls.py        create and delete ACLs
+acls.py        create and delete ACLs         delegation_tokens.py  create, renew, expire tokens
 names.py       legal topic names                 decisions.py   the result of a decision
 features.py    levels of features
 """

@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from tidelog.cluster.controller.client_quotas import EntityResult
     from tidelog.cluster.controller.configs import Resource, ResourceResult
     from tidelog.cluster.controller.decisions import Charge
+    from tidelog.cluster.controller.delegation_tokens import TokenRequest, TokenResponse
     from tidelog.cluster.controller.sessions import Sessions
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Clock, Rng
+    from tidelog.security.principal import Principal
     from tidelog_protocol.messages.acls import (
         CreateAclsRequest,
         CreateAclsResponse,
@@ -459,6 +461,27 @@ class Controller:
         decision = alter_user_credentials(self._log.latest, request)
         await self._log.commit(decision.records)
         return AlterUserScramCredentialsResponse(results=decision.results)
+
+    # ---- delegation tokens --------------------------------------------------------------------
+
+    async def alter_tokens(self, request: TokenRequest, requester: Principal) -> TokenResponse:
+        """CreateDelegationToken, RenewDelegationToken and ExpireDelegationToken of a principal;
+        StorageError if it cannot be written, RefusedError."""
+        from tidelog.cluster.controller.delegation_tokens import Asking, alter_tokens
+
+        now_ms = self._clock.wall_ms()
+        records, response = alter_tokens(
+            self._log.latest, self._config, request, Asking(requester, now_ms, self._rng.uuid)
+        )
+        await self._log.commit(records)
+        return response
+
+    async def expire_tokens(self) -> None:
+        """Remove the tokens that have expired, if this node leads; StorageError."""
+        from tidelog.cluster.controller.delegation_tokens import expired
+
+        if self._log.is_leader and (records := expired(self._log.latest, self._clock.wall_ms())):
+            await self._log.commit(records)
 
     # ---- ACLs ---------------------------------------------------------------------------------
 

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.voters import Voters
     from tidelog.security.acls import Acl
-    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
-    from tidelog_protocol.schema import Message
+    from tidelog_protocol.messages.metadata_records import (
+        DelegationTokenRecord,
+        UserScramCredentialRecord,
+    )
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
@@ -147,9 +149,7 @@ class ClusterImage(NamedTuple):
     """The cluster as of metadata offset `offset` (-1: nothing applied yet).
 
     `acls` has the ACLs by their ids, `scram_credentials` those of users by name and number of the
-    mechanism. `unserved` has other records of Kafka's security, by kind and
-    identity: nothing here uses them, and snapshots keep them for the Apache Kafka that goes on with
-    the directory.
+    mechanism, `delegation_tokens` the tokens by their ids.
 
     `topic_names` has the names of `topics` by id. `topic_configs` and `broker_configs` hold only
     dynamic settings, as strings; `broker_configs` is keyed by the broker id as a string, with ""
@@ -172,7 +172,7 @@ class ClusterImage(NamedTuple):
     features: Mapping[str, int] = _NOTHING
     acls: Mapping[bytes, Acl] = _NOTHING
     scram_credentials: Mapping[tuple[str, int], UserScramCredentialRecord] = _NOTHING
-    unserved: Mapping[tuple[Any, ...], Message] = _NOTHING
+    delegation_tokens: Mapping[str, DelegationTokenRecord] = _NOTHING
     voters: Voters = ()
     next_producer_id: int = 0
     offset: int = -1

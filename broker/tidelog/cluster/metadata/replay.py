@@ -61,8 +61,6 @@ class ImageBuilder:
         handler = _HANDLERS.get(type(record))
         if handler is not None:
             handler(self, record)
-        elif type(record) in _UNSERVED:
-            self._keep_unserved(record)
         elif type(record) not in _WITHOUT_IMAGE:
             raise ReplayError(f"no rule for {type(record).__name__}")
 
@@ -189,20 +187,17 @@ class ImageBuilder:
             raise ReplayError(f"unknown topic id {topic_id.hex()}")
         return name
 
-    def _keep_unserved(self, record: Message) -> None:
-        kind = type(record)
-        name = kind.__name__.removeprefix("Remove")
-        identity = (name, *[getattr(record, field) for field in _UNSERVED[kind]])
-        if name == kind.__name__:
-            self._own("unserved")[identity] = record
-        else:
-            self._own("unserved").pop(identity, None)
-
     def _scram_credential(self, record: records.UserScramCredentialRecord) -> None:
         self._own("scram_credentials")[record.name, record.mechanism] = record
 
     def _remove_scram_credential(self, record: records.RemoveUserScramCredentialRecord) -> None:
         self._own("scram_credentials").pop((record.name, record.mechanism), None)
+
+    def _token(self, record: records.DelegationTokenRecord) -> None:
+        self._own("delegation_tokens")[record.token_id] = record
+
+    def _remove_token(self, record: records.RemoveDelegationTokenRecord) -> None:
+        self._own("delegation_tokens").pop(record.token_id, None)
 
     # ---- configuration ------------------------------------------------------------------------
 
@@ -369,6 +364,8 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
     records.RemoveAccessControlEntryRecord: ImageBuilder._remove_acl,
     records.UserScramCredentialRecord: ImageBuilder._scram_credential,
     records.RemoveUserScramCredentialRecord: ImageBuilder._remove_scram_credential,
+    records.DelegationTokenRecord: ImageBuilder._token,
+    records.RemoveDelegationTokenRecord: ImageBuilder._remove_token,
     records.FeatureLevelRecord: ImageBuilder._feature,
     records.ProducerIdsRecord: ImageBuilder._producer_ids,
     records.RegisterBrokerRecord: ImageBuilder._register_broker,
@@ -376,12 +373,6 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
     records.FenceBrokerRecord: ImageBuilder._fence_broker,
     records.UnfenceBrokerRecord: ImageBuilder._unfence_broker,
     records.BrokerRegistrationChangeRecord: ImageBuilder._change_broker,
-}
-
-# Records of security, which nothing here serves: what sets one and what removes it, by identity.
-_UNSERVED: dict[type, tuple[str, ...]] = {
-    records.DelegationTokenRecord: ("token_id",),
-    records.RemoveDelegationTokenRecord: ("token_id",),
 }
 
 # Records that change nothing an image shows: markers, and registrations that Kafka's controllers

@@ -151,7 +151,7 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
         tables.AccessControlEntryRecord(id=acl_id, **acl._asdict())
         for acl_id, acl in image.acls.items()
     )
-    yield from (*image.scram_credentials.values(), *image.unserved.values())
+    yield from (*image.scram_credentials.values(), *image.delegation_tokens.values())
     if image.next_producer_id:
         yield tables.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id

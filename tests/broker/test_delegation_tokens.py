@@ -1,0 +1,224 @@
+"""Delegation tokens: what the controller decides, who may ask, and a client that has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.handler_calls import RecordingPeer, make_context
+from tidelog.api.delegation_tokens import gated
+from tidelog.cluster.controller.delegation_tokens import Asking, alter_tokens, expired
+from tidelog.cluster.envelopes import Enveloped, enveloped, opened, sealed, unsealed
+from tidelog.cluster.metadata.image import ClusterImage
+from tidelog.config.broker import BrokerConfig
+from tidelog.security.delegation_tokens import token_hmac
+from tidelog.security.principal import ANONYMOUS, Principal
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.frames import RequestHeader
+from tidelog_protocol.messages.controller import EnvelopeRequest, EnvelopeResponse
+from tidelog_protocol.messages.metadata_records import (
+    DelegationTokenRecord,
+    RemoveDelegationTokenRecord,
+)
+from tidelog_protocol.messages.tokens import (
+    CreateDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
+
+NOW = 1_000_000
+ID = bytes(range(16))
+ALICE, BOB = Principal("User", "alice"), Principal("User", "bob")
+SETTINGS = {
+    "node.id": "1",
+    "delegation.token.secret.key": "key",
+    "delegation.token.max.lifetime.ms": "1000",
+    "delegation.token.expiry.time.ms": "100",
+    "listeners": "PLAIN://:1,TLS://:2,SASL://:3",
+    "listener.security.protocol.map": "PLAIN:PLAINTEXT,TLS:SSL,SASL:SASL_PLAINTEXT",
+}
+CONFIG = BrokerConfig.from_properties(SETTINGS)
+LEVELS = {"metadata.version": 30}
+TOKEN = DelegationTokenRecord(
+    owner="User:alice",
+    requester="User:bob",
+    renewers=["User:carol"],
+    issue_timestamp=NOW - 50,
+    max_timestamp=NOW + 950,
+    expiration_timestamp=NOW + 50,
+    token_id="t",
+)
+KNOWN = ClusterImage(cluster_id="c", features=LEVELS, delegation_tokens={"t": TOKEN})
+HMAC = token_hmac("key", "t")
+
+
+def create(
+    lifetime_ms: int = -1, *, renewers: tuple[Principal, ...] = (), owner: Any = None
+) -> Any:
+    return CreateDelegationTokenRequest(
+        owner_principal_type=owner and owner.type,
+        owner_principal_name=owner and owner.name,
+        renewers=[
+            CreateDelegationTokenRequest.CreatableRenewers(
+                principal_type=each.type, principal_name=each.name
+            )
+            for each in renewers
+        ],
+        max_lifetime_ms=lifetime_ms,
+    )
+
+
+def decided(
+    request: Any,
+    principal: Principal = ALICE,
+    *,
+    now_ms: int = NOW,
+    image: ClusterImage = KNOWN,
+    config: BrokerConfig = CONFIG,
+) -> tuple[list[Any], Any]:
+    records, response = alter_tokens(image, config, request, Asking(principal, now_ms, lambda: ID))
+    return list(records), response
+
+
+def test_a_token_is_for_the_caller_or_for_the_owner_it_names() -> None:
+    (token,), response = decided(create(renewers=(BOB,)))
+    assert (token.owner, token.requester, token.renewers) == (
+        "User:alice",
+        "User:alice",
+        ["User:bob"],
+    )
+    assert (token.max_timestamp, token.expiration_timestamp) == (NOW + 1000, NOW + 100)
+    assert response.error_code == 0
+    assert response.hmac == token_hmac("key", token.token_id)
+    (token,), response = decided(create(50, owner=BOB))
+    assert (token.owner, token.requester) == ("User:bob", "User:alice")
+    assert (token.max_timestamp, token.expiration_timestamp) == (NOW + 50, NOW + 50)
+    assert (response.principal_name, response.token_requester_principal_name) == ("bob", "alice")
+
+
+@pytest.mark.parametrize(
+    ("request_", "end"),
+    [
+        (RenewDelegationTokenRequest(hmac=HMAC, renew_period_ms=70), NOW + 70),
+        (RenewDelegationTokenRequest(hmac=HMAC, renew_period_ms=-1), NOW + 100),
+        (RenewDelegationTokenRequest(hmac=HMAC, renew_period_ms=101), NOW + 100),
+        (ExpireDelegationTokenRequest(hmac=HMAC, expiry_time_period_ms=0), NOW),
+        (ExpireDelegationTokenRequest(hmac=HMAC, expiry_time_period_ms=700), NOW + 700),
+        (ExpireDelegationTokenRequest(hmac=HMAC, expiry_time_period_ms=2**63 - 1), NOW + 950),
+    ],
+)
+@pytest.mark.parametrize("name", ["alice", "carol"])
+def test_owners_and_renewers_move_the_end(request_: Any, end: int, name: str) -> None:
+    (token,), response = decided(request_, Principal("User", name))
+    assert (response.error_code, response.expiry_timestamp_ms) == (0, end)
+    assert (token.token_id, token.expiration_timestamp) == ("t", end)
+    assert (token.owner, token.issue_timestamp) == (TOKEN.owner, TOKEN.issue_timestamp)
+
+
+def test_a_negative_period_removes_a_token() -> None:
+    for now_ms in (NOW, NOW + 5000):
+        records, response = decided(
+            ExpireDelegationTokenRequest(hmac=HMAC, expiry_time_period_ms=-1), now_ms=now_ms
+        )
+        assert records == [RemoveDelegationTokenRecord(token_id="t")]
+        assert (response.error_code, response.expiry_timestamp_ms) == (0, now_ms)
+
+
+@pytest.mark.parametrize(
+    ("request_", "principal", "now_ms", "code"),
+    [
+        (create(renewers=(Principal("Group", "g"),)), ALICE, NOW, "INVALID_PRINCIPAL_TYPE"),
+        (RenewDelegationTokenRequest(hmac=b"x"), ALICE, NOW, "DELEGATION_TOKEN_NOT_FOUND"),
+        (ExpireDelegationTokenRequest(hmac=b""), ALICE, NOW, "DELEGATION_TOKEN_NOT_FOUND"),
+        (RenewDelegationTokenRequest(hmac=HMAC), BOB, NOW, "DELEGATION_TOKEN_OWNER_MISMATCH"),
+        (ExpireDelegationTokenRequest(hmac=HMAC), BOB, NOW, "DELEGATION_TOKEN_OWNER_MISMATCH"),
+        (RenewDelegationTokenRequest(hmac=HMAC), ALICE, NOW + 51, "DELEGATION_TOKEN_EXPIRED"),
+        (ExpireDelegationTokenRequest(hmac=HMAC), ALICE, NOW + 51, "DELEGATION_TOKEN_EXPIRED"),
+    ],
+)
+def test_refusals(request_: Any, principal: Principal, now_ms: int, code: str) -> None:
+    records, response = decided(request_, principal, now_ms=now_ms)
+    assert records == []
+    assert ErrorCode(response.error_code).name == code
+    assert response.expiry_timestamp_ms == 0
+
+
+@pytest.mark.parametrize("request_", [create(), RenewDelegationTokenRequest(hmac=HMAC)])
+def test_without_a_secret_or_at_an_old_level_there_are_none(request_: Any) -> None:
+    plain = BrokerConfig.from_properties({"node.id": "1"})
+    disabled = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    assert decided(request_, config=plain)[1].error_code == disabled
+    old = KNOWN._replace(features={"metadata.version": 13})
+    assert decided(request_, image=old)[1].error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_expired_tokens_are_removed() -> None:
+    assert expired(KNOWN, NOW + 50) == []
+    assert expired(KNOWN, NOW + 51) == [RemoveDelegationTokenRecord(token_id="t")]
+
+
+# ---- who may ask
+
+
+@pytest.mark.parametrize(
+    ("listener", "principal", "is_served"),
+    [
+        ("PLAIN", ANONYMOUS, False),
+        ("TLS", ANONYMOUS, False),
+        ("TLS", ALICE, True),
+        ("SASL", ALICE, True),
+        ("SASL", Principal("User", "alice", is_of_token=True), False),
+    ],
+)
+def test_who_may_ask(listener: str, principal: Principal, is_served: bool) -> None:
+    served = {key: lambda *_: "served" for key in API if API[key].module == "tokens"}
+    peer = RecordingPeer()
+    peer.listener, peer.principal = listener, principal
+    handlers = gated(served, CONFIG, None)
+    for key, handler in handlers.items():
+        answer = handler(make_context(key, 1, peer=peer), API[key].request())
+        if is_served:
+            assert answer == "served"
+        else:
+            assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+# ---- envelopes
+
+
+CREATE = ApiKey.CREATE_DELEGATION_TOKEN
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
+def test_an_envelope_keeps_request_and_identity(version: int, host: str) -> None:
+    header = RequestHeader(CREATE, version, 7, "client")
+    content = Enveloped(header, create(7), Principal("User", "alice", is_of_token=True), host)
+    inner = opened(enveloped(content), {CREATE})
+    assert inner._replace(request=content.request) == content
+    assert inner.request.max_lifetime_ms == 7
+    _, response = decided(create(7))
+    assert unsealed(header, sealed(header, response)).hmac == response.hmac
+    with pytest.raises(ProtocolError, match="NOT_CONTROLLER"):
+        unsealed(header, EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"request_data": b""},
+        {"request_data": b"\0\x03\0\x01" + bytes(20)},
+        {"request_data": b"\0\x26\0\x63" + bytes(20)},
+        {"request_principal": None},
+        {"request_principal": b"\0\x01\0\0\0\0"},
+        {"client_host_address": b"123"},
+    ],
+)
+def test_other_envelopes_are_refused(change: dict[str, Any]) -> None:
+    content = Enveloped(RequestHeader(CREATE, 1, 7, None), create(), ALICE, "192.0.2.1")
+    good = enveloped(content)
+    values = {field.name: getattr(good, field.name) for field in good.FIELDS}
+    with pytest.raises(ProtocolError):
+        opened(EnvelopeRequest(**{**values, **change}), {CREATE})
