@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -n 6 --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test check check-fast static nightly compiled programs lint types docs simulate mutants \
-	chaos damage bench bench-history pythons conformance
+	chaos damage fuzz bench bench-history pythons conformance
 
 setup: .venv/.ready
 
@@ -49,6 +49,7 @@ nightly: setup lint types docs programs compiled
 	$(MAKE) mutants
 	$(MAKE) chaos MINUTES=20
 	$(MAKE) damage
+	$(MAKE) fuzz MINUTES=20
 	$(MAKE) conformance
 
 # Kafka's jars and what tests run of Go, fetched and built once into the user's cache.
@@ -91,6 +92,10 @@ chaos: programs
 # next start makes of it.
 damage: setup
 	cd tests && ../$(BIN)/python -m damage
+
+# New input for all that reads bytes of clients and of files, another one in each run, for MINUTES.
+fuzz: setup
+	cd tests && ../$(BIN)/python -m fuzz --minutes $(or $(MINUTES),10)
 
 bench: setup
 	$(BIN)/python -m tidelog_bench

@@ -29,6 +29,7 @@ _WIDTHS = {
     "float64": 8,
 }
 _NUMBERS = (0, 0, 0, 1, 1, 2, 3, 5, 10, 100, 1000, 30_000, -1, -1, -2)
+_FEW = frozenset({"num_partitions", "count"})  # partitions: each takes files
 _NAMES = ("t", "t", "t", "u", "g", "g", "tx", "m", "", "a" * 249, "é", "\0", "__consumer_offsets")
 _RESERVED = ("t-0", ".", "..", "a/b", "consumer", "range", "uniform", "1", "-1", "9" * 30)
 _TEXTS = (b"", b"x", bytes(32), b"\0\0\0\0\0\x01\0\x01t\xff\xff\xff\xff")
@@ -103,7 +104,7 @@ class Writer:
         elif kind == "uuid":
             self._out += rng.choice((bytes(16), bytes(16), b"\xff" * 16, rng.randbytes(16)))
         else:
-            self._number(kind)
+            self._number(kind, field.name)
 
     def _array(self, field: Field, *, is_null: bool) -> None:
         rng = self._rng
@@ -145,10 +146,12 @@ class Writer:
         else:
             self._out += struct.pack(">I", count & 0xFFFFFFFF)
 
-    def _number(self, kind: str) -> None:
+    def _number(self, kind: str, name: str) -> None:
         rng, width = self._rng, _WIDTHS[kind]
         value: Any = rng.choice(_NUMBERS)
-        if self._lies():
+        if name in _FEW:
+            value = rng.choice((1, 1, 2, 0, -1))
+        elif self._lies():
             value = rng.choice(((1 << 8 * width - 1) - 1, 1 << 8 * width - 1, rng.getrandbits(63)))
         if kind == "float64" and value < 1 << 20:
             self._out += struct.pack(">d", value)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from fuzz.campaign import TARGETS, campaign, corpus_of, silent
 from fuzz.oracles import Target, TooSlowError, find_fault
+from fuzz.sequences import play
+from support.clusters import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SEED = "ci"
 """A constant: new input of each commit would break whatever commit it found an old bug at."""
@@ -25,6 +32,8 @@ NEW = {
     "remote-files": 1000,
     "remote-metadata-files": 1500,
 }
+
+SEQUENCES = 150
 
 every_target = pytest.mark.parametrize("name", TARGETS)
 
@@ -66,3 +75,12 @@ def test_each_kind_of_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {data: find_fault(target, data, with_memory=True) for data in (b"loop", b"memory", b"")}
     found = [fault.kind.split()[0] for fault in kinds.values() if fault is not None]
     assert found == [TooSlowError.__name__, "AssertionError", "ValueError"]
+
+
+def test_sequences_of_requests_leave_a_broker_that_serves_and_starts(tmp_path: Path) -> None:
+    seeds = [f"{SEED}:{number}" for number in range(SEQUENCES)]
+
+    async def test() -> None:
+        assert await play(tmp_path / "data", seeds) == {}
+
+    run(test)
