@@ -128,6 +128,24 @@ def test_a_lost_replica_outside_the_isr_begins_with_an_empty_log(disk: Disk) -> 
     disk.path.logs.abandon()
 
 
+@pytest.mark.parametrize(
+    "known", [{"eligible_leader_replicas": (1,)}, {"last_known_eligible_leader_replicas": (1,)}]
+)
+@pytest.mark.parametrize("lost", ["folder", "directory"])
+def test_what_eligible_replicas_lost_does_not_come_back_empty(
+    disk: Disk, known: dict[str, tuple[int, ...]], lost: str
+) -> None:
+    """KIP-966: who is eligible, or led last, leads for what it has."""
+    disk.path.change("t", 1, isr=(), leader=-1, leader_epoch=1, **known)
+    where = disk.where(1)
+    disk.restart(lost=[where if lost == "folder" else where.partition("/")[0]])
+    assert disk.ends()[1] == GONE
+    others = {name: () for name in known}
+    disk.path.change("t", 1, replicas=(1, 2), isr=(2,), leader=2, leader_epoch=2, **others)
+    assert disk.ends()[1] == 0
+    disk.path.logs.abandon()
+
+
 def test_unclean_elections_prefer_an_empty_log_to_none(disk: Disk) -> None:
     unclean = {"t": {"unclean.leader.election.enable": "true"}}
     disk.path.apply(topic_configs=unclean)

@@ -127,12 +127,18 @@ def test_a_reassignment_ends_with_the_last_new_replica_in_sync() -> None:
     assert new.directories == (directory(4), directory(2), directory(3))
 
 
-def test_a_reassignment_does_not_end_while_one_that_stays_is_out_of_sync() -> None:
+def test_a_reassignment_ends_although_one_that_stays_is_out_of_sync() -> None:
+    """Unless it removes more than it adds (PartitionReassignmentReplicas)."""
     old = partition((4, 2, 3, 1), isr=(1, 2), adding_replicas=(4,), removing_replicas=(1,))
     new = changed(old, isr=[1, 2, 4])
+    assert summary(new) == (4, (2, 4), 1, 1)
+    assert new is not None
+    assert (new.replicas, new.removing_replicas) == ((4, 2, 3), ())
+    two = partition((4, 3, 1, 2), isr=(1, 2), adding_replicas=(4,), removing_replicas=(1, 2))
+    new = changed(two, isr=[1, 2, 4])
     assert summary(new) == (1, (1, 2, 4), 0, 1)
     assert new is not None
-    assert new.removing_replicas == (1,)
+    assert new.removing_replicas == (1, 2)
 
 
 def test_a_replica_taken_away_begins_a_leader_epoch() -> None:

@@ -109,6 +109,20 @@ def test_the_same_replicas_change_nothing() -> None:
     assert state(after) == state(image)
 
 
+def test_a_replica_that_stays_and_is_behind_holds_no_move_up() -> None:
+    """Only the new ones are awaited, unless fewer come than go (PartitionReassignmentReplicas)."""
+    behind = image_of(partition(isr=(1, 2)), brokers=FIVE)
+    _, image = reassign(behind, [1, 4, 3])
+    _, image = sync(image, 1, 2, 4)
+    assert replicas(image) == ((1, 4, 3), (), ())
+    assert state(image)[2] == (1, 4)
+    _, image = reassign(behind, [1, 3])
+    assert replicas(image) == ((1, 3, 2), (), (2,))
+    _, image = reassign(behind, [1, 3, 2, 4])
+    _, image = sync(image, 1, 2, 4)
+    assert replicas(image) == ((1, 3, 2, 4), (), ())
+
+
 def test_a_move_is_changed_under_way() -> None:
     _, image = reassign(image_of(partition(), brokers=FIVE), [1, 2, 4])
     assert replicas(image) == ((1, 2, 4, 3), (4,), (3,))

@@ -1,12 +1,14 @@
 """Replicas whose logs are gone from this broker's disk: a folder was removed, or a directory was
 formatted again.
 
-An in-sync replica must have everything committed. With an empty log it must neither lead nor count,
-so it stays offline while the metadata has it in sync. After that it begins with an empty log and
-follows, like any new replica. If it is the only one in sync, the partition waits for its folder,
-unless the topic allows unclean elections.
+An in-sync or eligible replica must have everything committed, and the last known leader is elected
+for what it has (KIP-966). With an empty log none of them may lead or count, so the replica stays
+offline while the metadata has it as one of these. After that it begins with an empty log and
+follows, like any new replica. If it is the only one, the partition waits for its folder, unless the
+topic allows unclean elections.
 
-A log is lost if the metadata has this broker in sync as the start finds it, there is no log, and
+A log is lost if the metadata has this broker as one of these as the start finds it, there is no
+log, and
 
 - the recovery points of a directory name it: they name all logs after an orderly stop, or
 - a directory is new, and so may have replaced the one that had it.
@@ -71,10 +73,9 @@ class LostLogs:
         for topic in image.topics.values():
             for state in topic.partitions:
                 key = TopicPartition(topic.name, state.partition)
-                is_in_sync = self._node_id in state.isr
                 if key in self._unread or key in present:
                     continue
-                if is_in_sync and (is_new or key in missing):
+                if self._node_id in _relied_on(state) and (is_new or key in missing):
                     self._lost.add(key)
         for key in missing - self._lost:
             logs.forget_missing(key)
@@ -106,8 +107,9 @@ class LostLogs:
     def _is_lost(self, key: TopicPartition, state: PartitionImage, config: LogConfig) -> bool:
         if key not in self._lost:
             return False
-        is_alone = state.isr == (self._node_id,)
-        if self._node_id not in state.isr or (is_alone and config.unclean_leader_election_enable):
+        relied_on = _relied_on(state)
+        is_alone = relied_on == {self._node_id}
+        if self._node_id not in relied_on or (is_alone and config.unclean_leader_election_enable):
             self._lost.remove(key)
             return False
         return True
@@ -118,3 +120,9 @@ class LostLogs:
         if key in self._lost:
             self._lost.remove(key)
             self._logs.forget_missing(key)
+
+
+def _relied_on(state: PartitionImage) -> set[int]:
+    """Return the replicas that may lead for what they have."""
+    eligible, last = state.eligible_leader_replicas, state.last_known_eligible_leader_replicas
+    return {*state.isr, *eligible, *last}

@@ -64,7 +64,7 @@ ELR = "Kafka sets it cluster-wide with its eligible leader replicas, which tidel
 NO_ELR = "without eligible leader replicas (KIP-966) the last replica stays in the ISR when it goes"
 LEFT_BEHIND = (
     "what an earlier reassignment added and the last one does not want is dropped at once; the"
-    " reference waits until it is in sync, to remove it then"
+    " reference keeps it among both the adding and the removing ones, and then never ends"
 )
 CUT = "whole batches only; the reference cuts the last batch at the limit and clients drop it"
 ENDS_WITH_ITS_EPOCH = (

@@ -3,7 +3,7 @@ PartitionChangeBuilder).
 
 Every change of a partition goes through `PartitionDraft`: the caller sets the new replicas and
 in-sync replicas, and `record` derives the rest: a leader that is alive and in sync, the end of a
-reassignment whose new replicas are all in sync, and the eligible leader replicas. It is pure and
+reassignment whose new replicas are in sync, and the eligible leader replicas. It is pure and
 knows nothing of requests.
 
 Invariants of the result, with eligible leader replicas off: the ISR is never empty (its last member
@@ -126,12 +126,14 @@ class PartitionDraft:
     # ---- reassignment -------------------------------------------------------------------------
 
     def _complete_reassignment(self) -> None:
-        """End a reassignment when all its target replicas are in sync (KIP-455)."""
+        """End a reassignment when its new replicas are in sync (KIP-455); all the replicas it
+        keeps must be, too, if it removes more than it adds (PartitionReassignmentReplicas)."""
         if not self.adding and not self.removing:
             return
         isr = [replica for replica in self.isr if replica not in self.removing]
         replicas = [replica for replica in self.replicas if replica not in self.removing]
-        if isr and replicas and set(replicas) <= set(isr):
+        awaited = self.adding if len(self.adding) >= len(self.removing) else replicas
+        if isr and replicas and {*self.adding, *awaited} <= set(isr):
             self.isr, self.replicas = isr, replicas
             self.adding, self.removing = [], []
 
