@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ClientListeners",
     "check_features",
+    "check_first_voters",
     "check_metadata_log",
     "check_tier",
     "metadata_log_settings",
@@ -212,6 +213,18 @@ def settle_voters(config: BrokerConfig, runtime: Runtime) -> BrokerConfig:
     if is_dynamic is None:  # Kafka writes the file when it first starts
         is_dynamic = begins_with_voters(runtime.files, folder)
     return config.with_voters_of_log() if is_dynamic else config
+
+
+def check_first_voters(config: BrokerConfig, runtime: Runtime, metadata: MetadataLog) -> None:
+    """StartError for a node that was formatted to join others, if its settings name none: it would
+    elect itself, of a cluster of its own."""
+    folder = f"{config.metadata_directory()}/{METADATA_PARTITION}"
+    is_new = not metadata.names_voters and not metadata.log.log_end_offset
+    if is_new and is_of_named_voters(runtime.files, folder):
+        raise StartError(
+            f"{folder} was formatted with --no-initial-controllers, to join other controllers: set"
+            " controller.quorum.bootstrap.servers to their addresses"
+        )
 
 
 def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager) -> None:

@@ -45,6 +45,7 @@ from tidelog.dynamic_settings import DynamicSettings
 from tidelog.foundation import (
     ClientListeners,
     check_features,
+    check_first_voters,
     check_metadata_log,
     check_tier,
     metadata_log_settings,
@@ -303,6 +304,7 @@ class BrokerServer:
         image = parts.metadata.open()
         levels = parts.metadata.levels_at_end()
         check_features(image, levels, is_alone=self.config.is_alone())
+        check_first_voters(self.config, self.runtime, parts.metadata)
         membership.open()
         await self._join(membership, logs)
         parts.group_admin.start()

@@ -254,6 +254,25 @@ def test_a_log_that_names_voters_needs_a_controller_listener(tmp_path: Path) -> 
     run(test)
 
 
+@pytest.mark.parametrize("left_out", ["quorum", "listeners"])
+def test_a_node_that_is_to_join_others_does_not_elect_itself(tmp_path: Path, left_out: str) -> None:
+    """Without their addresses it is alone, with a listener for other controllers or without."""
+
+    async def test() -> None:
+        properties = settings(tmp_path, 1, [0])
+        formatted(properties, "--no-initial-controllers")
+        state = tmp_path / "1" / "__cluster_metadata-0" / "quorum-state"
+        before = state.read_bytes()
+        alone = {key: value for key, value in properties.items() if "quorum" not in key}
+        if left_out == "listeners":
+            alone["listeners"] = "PLAINTEXT://127.0.0.1:0"
+        with pytest.raises(StartError, match=r"set controller.quorum.bootstrap.servers"):
+            await started(alone).start()
+        assert state.read_bytes() == before
+
+    run(test)
+
+
 def test_a_directory_that_kafka_has_formatted_names_its_voters(tmp_path: Path) -> None:
     """It has no `quorum-state` before the first start."""
     runtime = system_runtime(durable=False)

@@ -140,7 +140,7 @@ def test_what_eligible_replicas_lost_does_not_come_back_empty(
     where = disk.where(1)
     disk.restart(lost=[where if lost == "folder" else where.partition("/")[0]])
     assert disk.ends()[1] == GONE
-    others = {name: () for name in known}
+    others = dict.fromkeys(known, ())
     disk.path.change("t", 1, replicas=(1, 2), isr=(2,), leader=2, leader_epoch=2, **others)
     assert disk.ends()[1] == 0
     disk.path.logs.abandon()
