@@ -302,13 +302,13 @@ def token_gate(
     return late_handlers(keys_of("tokens"), gated)
 
 
-def envelope_handlers(served: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
-    """Return the handler of requests in envelopes, which the handlers of the controller answer."""
+def envelope_handlers(dispatcher: Callable[[], Dispatcher]) -> dict[ApiKey, Handler]:
+    """Return the handler of requests in envelopes, which the controller's dispatcher answers."""
 
     def build() -> dict[ApiKey, Handler]:
         from tidelog.api.envelope import EnvelopeApi
 
-        return EnvelopeApi(served).handlers()
+        return EnvelopeApi(dispatcher).handlers()
 
     return late_handlers([ApiKey.ENVELOPE], build)
 

@@ -206,7 +206,10 @@ class Membership:
         """Return the handlers of what clients of controllers ask each controller for."""
         from tidelog.api.describe_controllers import DescribeControllersApi
 
-        return {**DescribeControllersApi(metadata, self._endpoints).handlers(), **sasl_handlers()}
+        return {
+            **DescribeControllersApi(metadata, self._endpoints).handlers(),
+            **sasl_handlers(),
+        }
 
     def _of_voters(self, quorum: Quorum) -> dict[ApiKey, Handler]:
         """Return the handlers of what other nodes ask of a voter."""
@@ -344,7 +347,7 @@ class Membership:
             handlers |= self._of_voters(quorum)
             handlers |= self._of_controllers(metadata)
         handlers = {key: each for key, each in handlers.items() if API[key].on_controllers}
-        handlers |= envelope_handlers(dict(handlers))
+        handlers |= envelope_handlers(lambda: self.dispatcher)
         versions = VersionsApi(
             served=handlers,
             cluster_id=cluster_id,

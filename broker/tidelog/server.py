@@ -512,7 +512,6 @@ class BrokerServer:
         assert self._controller is not None
         quotas, config = self._quotas, self.config
         self._controller.charges = quotas.mutations
-        self._membership.forwarding.names_clients = lambda: quotas.has_mutations
         metadata.subscribe(quotas.on_image)
         if not config.is_alone():
             limits = ReplicationQuotas(config, self.runtime.clock, replicas.limit_replication)

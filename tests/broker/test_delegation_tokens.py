@@ -9,15 +9,12 @@ import pytest
 from support.handler_calls import RecordingPeer, make_context
 from tidelog.api.delegation_tokens import gated
 from tidelog.cluster.controller.delegation_tokens import Asking, alter_tokens, expired
-from tidelog.cluster.envelopes import Enveloped, enveloped, opened, sealed, unsealed
 from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.config.broker import BrokerConfig
 from tidelog.security.delegation_tokens import token_hmac
 from tidelog.security.principal import ANONYMOUS, Principal
-from tidelog_protocol.apis import API, ApiKey
-from tidelog_protocol.errors import ErrorCode, ProtocolError
-from tidelog_protocol.frames import RequestHeader
-from tidelog_protocol.messages.controller import EnvelopeRequest, EnvelopeResponse
+from tidelog_protocol.apis import API
+from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.metadata_records import (
     DelegationTokenRecord,
     RemoveDelegationTokenRecord,
@@ -183,42 +180,3 @@ def test_who_may_ask(listener: str, principal: Principal, is_served: bool) -> No
             assert answer == "served"
         else:
             assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-
-
-# ---- envelopes
-
-
-CREATE = ApiKey.CREATE_DELEGATION_TOKEN
-
-
-@pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
-def test_an_envelope_keeps_request_and_identity(version: int, host: str) -> None:
-    header = RequestHeader(CREATE, version, 7, "client")
-    content = Enveloped(header, create(7), Principal("User", "alice", is_of_token=True), host)
-    inner = opened(enveloped(content), {CREATE})
-    assert inner._replace(request=content.request) == content
-    assert inner.request.max_lifetime_ms == 7
-    _, response = decided(create(7))
-    assert unsealed(header, sealed(header, response)).hmac == response.hmac
-    with pytest.raises(ProtocolError, match="NOT_CONTROLLER"):
-        unsealed(header, EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"request_data": b""},
-        {"request_data": b"\0\x03\0\x01" + bytes(20)},
-        {"request_data": b"\0\x26\0\x63" + bytes(20)},
-        {"request_principal": None},
-        {"request_principal": b"\0\x01\0\0\0\0"},
-        {"client_host_address": b"123"},
-    ],
-)
-def test_other_envelopes_are_refused(change: dict[str, Any]) -> None:
-    content = Enveloped(RequestHeader(CREATE, 1, 7, None), create(), ALICE, "192.0.2.1")
-    good = enveloped(content)
-    values = {field.name: getattr(good, field.name) for field in good.FIELDS}
-    with pytest.raises(ProtocolError):
-        opened(EnvelopeRequest(**{**values, **change}), {CREATE})

@@ -35,7 +35,7 @@ log_dirs.py         DescribeLogDirs, AlterReplicaLogDirs
 elections.py        ElectLeaders, UnregisterBroker, reassignments of partitions
 
 Between brokers:
-brokers.py          requests to the active controller
+brokers.py          requests to the active controller; envelope.py  those of clients
 share_state.py      Initialize-, Read-, Write-, DeleteShareGroupState, ReadShareGroupStateSummary
 decided.py          answers with the decision of the active controller, or its refusal
 quorum.py           requests of the metadata quorum; describe_quorum.py  DescribeQuorum

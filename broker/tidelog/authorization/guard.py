@@ -4,8 +4,8 @@ A guard looks at a request before its handler (Kafka: the checks in KafkaApis an
 It returns None if the handler may answer all of it; an `Answer` to send in the handler's place; or
 a function that completes the handler's response, for a request of which the guard has taken a part
 away. Super users pass unseen. On the controller's listener so do brokers, principals with
-CLUSTER_ACTION: a broker that forwards a request has checked it for its client. (In Kafka a broker
-forwards the client's principal in an Envelope, which needs CLUSTER_ACTION and is trusted too.)
+CLUSTER_ACTION, with what they ask for themselves: they have checked it. What they forward for
+clients comes in Envelopes, and its caller is the client.
 """
 
 from __future__ import annotations

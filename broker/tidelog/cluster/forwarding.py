@@ -6,9 +6,8 @@ clients (topics, settings, elections ...) to it, and retries while there is no a
 it changes, like Kafka's forwarding manager. It answers only when this broker's image has the
 result, so that a client that creates a topic finds it on the same broker.
 
-Requests are forwarded unchanged, in their version. Those that the controller decides by the
-client's principal go in an Envelope (KIP-590, `envelopes.py`); of the others the broker has checked
-what the client may do. A request whose answer was lost may take effect twice, as with any client's
+Clients' requests are forwarded unchanged, in their version, in an Envelope with the client's
+principal (KIP-590). A request whose answer was lost may take effect twice, as with any client's
 retry.
 """
 
@@ -32,19 +31,11 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.network.dispatch import Handler
     from tidelog.seams import Clock
-    from tidelog.security.principal import Principal
     from tidelog_protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
     from tidelog_protocol.messages.admin import CreateTopicsRequest, CreateTopicsResponse
     from tidelog_protocol.schema import Message
 
-__all__ = [
-    "ENVELOPED",
-    "FORWARDED",
-    "ControllerDoor",
-    "Forwarding",
-    "answered_here",
-    "says_not_controller",
-]
+__all__ = ["FORWARDED", "ControllerDoor", "Forwarding"]
 
 FORWARDED = frozenset(
     {
@@ -72,15 +63,6 @@ FORWARDED = frozenset(
 )
 """What clients ask of any broker and only the active controller can answer."""
 
-ENVELOPED = frozenset(
-    {
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-    }
-)
-"""What the controller decides by the client's principal."""
-
 RETRY_S = 0.02  # between attempts to find an active controller
 CATCH_UP_S_MAX = 2.0  # how long an answer waits for this broker's image
 
@@ -106,29 +88,48 @@ class ControllerDoor:
         version: int | None = None,
         *,
         timeout_s: float | None = None,
-        client_id: str | None = None,
+        client: RequestContext | None = None,
     ) -> Any:
-        """Send once, in the name of a client if its id is given; PeerError if there is no active
-        controller or it does not answer.
+        """Send once, in the name of a client if its context is given; PeerError if there is no
+        active controller or it does not answer.
 
         The response may say NOT_CONTROLLER, when the controller changed meanwhile.
         """
-        metadata = self._metadata
-        if metadata.is_leader:
-            return await self._ask_here(message, version, client_id)
-        channel = self._channels.get(metadata.leader_id)
-        if channel is None:
-            raise PeerError("no active controller is known")
-        name = {} if client_id is None else {"client_id": client_id}
-        return await channel.ask(message, version, timeout_s=timeout_s, **name)
-
-    async def _ask_here(self, message: Message, version: int | None, client_id: str | None) -> Any:
         assert message.API_KEY is not None
         key = ApiKey(message.API_KEY)
         version = API[key].max_version if version is None else version
-        return await answered_here(
-            self._handlers, message, RequestHeader(key, version, 0, client_id)
-        )
+        metadata = self._metadata
+        if metadata.is_leader:
+            return await self._ask_here(key, message, version, client)
+        channel = self._channels.get(metadata.leader_id)
+        if channel is None:
+            raise PeerError("no active controller is known")
+        if client is None:
+            return await channel.ask(message, version, timeout_s=timeout_s)
+        from tidelog.cluster import envelopes  # noqa: PLC0415 - a lone broker has none
+
+        header = RequestHeader(key, version, client.correlation_id, client.client_id)
+        content = envelopes.Enveloped(header, message, client.principal, client.client_host)
+        answer = await channel.ask(envelopes.enveloped(content), timeout_s=timeout_s)
+        if answer.error_code == ErrorCode.NOT_CONTROLLER:
+            return answer
+        try:
+            return envelopes.unsealed(header, answer)
+        except ProtocolError as error:
+            raise PeerError(str(error)) from error
+
+    async def _ask_here(
+        self, key: ApiKey, message: Message, version: int, client: RequestContext | None
+    ) -> Any:
+        peer = _Here(client)
+        client_id = None if client is None else client.client_id
+        context = RequestContext(peer, key, version, client_id=client_id)
+        result = self._handlers[key](context, message)
+        if result.__class__ is CoroutineType:
+            result = await result
+        elif result.__class__ is Deferred:
+            result = await peer.answer()
+        return result
 
     def close(self) -> None:
         """Close all connections; pending requests get PeerError."""
@@ -136,37 +137,16 @@ class ControllerDoor:
             channel.close()
 
 
-async def answered_here(
-    handlers: Mapping[ApiKey, Handler],
-    request: Message,
-    header: RequestHeader,
-    principal: Principal = ANONYMOUS,
-    client_host: str = "127.0.0.1",
-) -> Any:
-    """Return the answer of this node's own handlers to a request; PeerError if there is none."""
-    peer = _Here(principal, client_host)
-    key = ApiKey(header.api_key)
-    context = RequestContext(
-        peer, key, header.api_version, header.correlation_id, client_id=header.client_id
-    )
-    result = handlers[key](context, request)
-    if result.__class__ is CoroutineType:
-        result = await result
-    elif result.__class__ is Deferred:
-        result = await peer.answer()
-    return result
-
-
 class _Here:
-    """The `Peer` of a request that this node sends to itself."""
+    """The `Peer` of a request that this node sends to itself, for a client or for its own sake."""
 
     client_port = 0
     listener = ""
     software = ("tidelog", "")
 
-    def __init__(self, principal: Principal, client_host: str) -> None:
-        self.principal = principal
-        self.client_host = client_host
+    def __init__(self, client: RequestContext | None) -> None:
+        self.client_host = "127.0.0.1" if client is None else client.client_host
+        self.principal = ANONYMOUS if client is None else client.principal
         self._response: Any = None
         self._waiting: asyncio.Future[Any] | None = None
         self._done = False
@@ -233,8 +213,6 @@ class Forwarding:
         self._timeout_s = request_timeout_ms / 1000
         self._wait_for_image = catch_up
         self._closed = False
-        self.names_clients: Callable[[], bool] = lambda: False
-        """Whether the controller must know which client asks: there are quotas of mutations."""
 
     def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
         """Return the same handlers, with those of `FORWARDED` forwarded to the active
@@ -249,10 +227,7 @@ class Forwarding:
             if check is not None:
                 check(request)
             try:
-                if context.api_key in ENVELOPED:
-                    return await self._carry_enveloped(context, request)
-                client_id = context.client_id if self.names_clients() else None
-                return await self.carry(request, context.api_version, client_id)
+                return await self.carry(request, context.api_version, context)
             except PeerError:
                 # No controller answered in time: the local handler answers NOT_CONTROLLER in the
                 # form of its API, which makes clients retry.
@@ -261,27 +236,11 @@ class Forwarding:
 
         return forward
 
-    async def _carry_enveloped(self, context: RequestContext, request: Message) -> Any:
-        from tidelog.cluster.envelopes import (  # noqa: PLC0415 - seldom needed
-            Enveloped,
-            enveloped,
-            unsealed,
-        )
-
-        key, version = context.api_key, context.api_version
-        header = RequestHeader(key, version, context.correlation_id, context.client_id)
-        content = Enveloped(header, request, context.peer.principal, context.client_host)
-        envelope = await self.carry(enveloped(content))
-        try:
-            return unsealed(header, envelope)
-        except ProtocolError as error:
-            raise PeerError(str(error)) from error
-
     async def carry(
-        self, request: Message, version: int | None = None, client_id: str | None = None
+        self, request: Message, version: int | None = None, client: RequestContext | None = None
     ) -> Any:
         """Retry until an active controller has answered; return when this broker's image has the
-        result.
+        result. `client` is the context of the client's request.
 
         PeerError when that took longer than `request.timeout.ms`.
         """
@@ -292,7 +251,7 @@ class Forwarding:
                     request,
                     version,
                     timeout_s=max(deadline - self._clock.monotonic(), 0.001),
-                    client_id=client_id,
+                    client=client,
                 )
             except PeerError:
                 if self._closed or self._clock.monotonic() >= deadline:

@@ -92,12 +92,11 @@ class PeerChannel:
         version: int | None = None,
         *,
         timeout_s: float | None = None,
-        client_id: str | None = None,
     ) -> Any:
         """Send a request and return its response message; PeerError if there is none.
 
         Records in the response are views of memory that the caller now owns. `timeout_s` covers
-        everything, including opening a connection. `client_id` is in the place of the channel's.
+        everything, including opening a connection.
         """
         assert request_message.API_KEY is not None, "only requests can be asked"
         api = API[request_message.API_KEY]
@@ -107,21 +106,18 @@ class PeerChannel:
         try:
             async with asyncio.timeout(seconds):
                 link = await self._connected()
-                return await self._send(link, request_message, version, client_id)
+                return await self._send(link, request_message, version)
         except TimeoutError:
             text = f"{self.host}:{self.port}: no answer to {api.name} within {seconds:g} s"
             if link is not None:
                 link.end(text)
             raise PeerError(text) from None
 
-    def _send(
-        self, link: _Link, request_message: Message, version: int, client_id: str | None = None
-    ) -> asyncio.Future[Any]:
+    def _send(self, link: _Link, request_message: Message, version: int) -> asyncio.Future[Any]:
         assert request_message.API_KEY is not None
         api = API[request_message.API_KEY]
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
-        name = self._client_id if client_id is None else client_id
-        header = RequestHeader(api.key, version, self._correlation_id, name)
+        header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
         return link.send(api, header, request_message)
 
     async def _connected(self) -> _Link:

@@ -244,11 +244,6 @@ class ClientQuotas:
 
     # ---- mutations and connections ------------------------------------------------------------
 
-    @property
-    def has_mutations(self) -> bool:
-        """Whether there are quotas of created and deleted partitions."""
-        return self._mutations is not None
-
     def mutations(self, user: str, client_id: str | None, is_strict: bool) -> MutationCharge | None:
         """Return what charges a request for the partitions that it creates or deletes; None if it
         is free. `is_strict`: it may be refused."""
