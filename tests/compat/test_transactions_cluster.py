@@ -102,12 +102,18 @@ class Copier(threading.Thread):
                 self.failures.append(f"{self.copied}: {failure!r}")
 
 
+@pytest.mark.parametrize(
+    "protocol", ["classic", pytest.param("consumer", marks=pytest.mark.nightly)]
+)
 def test_copies_are_exact_while_the_coordinator_dies(
+    protocol: str,
     client: Client,
     onlooker: Client,
     cluster: tidelog.RunningCluster,
     fresh: Callable[[str], str],
 ) -> None:
+    if protocol == "consumer" and client.name not in ("java", "librdkafka"):
+        pytest.skip("its driver copies by the classic protocol alone")
     topic, to, transactional_id = fresh("from"), fresh("to"), fresh("id")
     for name in (topic, to):
         create_topic(client.bootstrap, name, 1, 3, min_insync_replicas="2")
@@ -117,6 +123,7 @@ def test_copies_are_exact_while_the_coordinator_dies(
     options = {"codec": "none", "acks": "all", "idempotent": True}
     onlooker.call("produce", topic=topic, records=records, **options)
     fields: dict[str, Any] = {"topic": topic, "to": to, "group": fresh("group")}
+    fields["protocol"] = protocol
     # Offsets of a transaction that nobody ended hold back who asks for the group's (KIP-447).
     fields |= {"transactional_id": transactional_id, "timeout_ms": 5000}
     copier = Copier(client, onlooker, fields)

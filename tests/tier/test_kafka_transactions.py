@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.compat
 
-PLACES = {"directory": [], "moto": [pytest.mark.nightly], "versitygw": [pytest.mark.nightly]}
+NIGHTLY = pytest.mark.nightly
+PLACES = {"directory": [], "moto": [NIGHTLY], "versitygw": [NIGHTLY]}
 CLIENTS = ["java", "librdkafka"]
 JAVA = pytest.mark.parametrize("world", ["java"], indirect=True)  # both would do the same
 FENCED = r"(?i)fenced|epoch|newer"
@@ -134,7 +135,8 @@ def test_a_parked_fetch_carries_aborted_transactions(world: World) -> None:
 
 
 @JAVA
-def test_copies_commit_their_offsets_with_the_groups_metadata(world: World) -> None:
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=NIGHTLY)])
+def test_copies_commit_their_offsets_with_the_groups_metadata(world: World, protocol: str) -> None:
     count, each = 160, 40
     source, to = world.topic(2), world.topic()
     world.open(world.name("id"))
@@ -144,7 +146,7 @@ def test_copies_commit_their_offsets_with_the_groups_metadata(world: World) -> N
     world.close()
     world.moved((source, 0), (source, 1))
     fields = {"topic": source, "to": to, "group": world.name("group")}
-    fields["transactional_id"] = world.name("id")
+    fields |= {"transactional_id": world.name("id"), "protocol": protocol}
     for commit in (False, True) * (count // each):
         assert world.call("copy", count=each, commit=commit, **fields) == {"copied": each}
     world.decided(to)

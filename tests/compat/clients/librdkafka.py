@@ -292,6 +292,7 @@ class LibrdkafkaDriver(Driver):
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
+                "group.protocol": request.get("protocol") or "classic",
             }
         )
         consumer.subscribe([request["topic"]])

@@ -98,6 +98,9 @@ final class Transactions {
     private static void copy(JsonNode request, ObjectNode answer) {
         Properties config = Client.config(request);
         config.put("group.id", Client.text(request, "group"));
+        if (request.hasNonNull("protocol")) {
+            config.put("group.protocol", Client.text(request, "protocol"));
+        }
         config.put("isolation.level", "read_committed");
         config.put("enable.auto.commit", "false");
         config.put("auto.offset.reset", "earliest");
