@@ -1,12 +1,13 @@
 """Record batches to Arrow columns, in the schema of Spark's Kafka source.
 
-Only the length of each record is followed in Python, because where a record begins is known from
-the one before alone. Everything else is done by numpy for all records of many batches at once, and
-keys and values are gathered by Arrow out of one buffer. Pure functions.
+Where a record begins is known from the one before alone: numpy follows many batches side by side,
+Python few. Everything else is done by numpy for all records of many batches at once, and keys and
+values are gathered by Arrow out of one buffer. Pure functions.
 """
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -43,8 +44,10 @@ COLUMNS: dict[str, Any] = {
 }
 """Arrow types by name, in the order of the Kafka source (KafkaRecordToRowConverter)."""
 
+_PARTS = frozenset({"key", "value", HEADERS})  # columns that are read out of the records' parts
 _GROUP_BYTES_MAX = (1 << 31) - 1  # what Arrow's offsets of 32 bits reach
 _MS_MAX = (1 << 63) // 1000 - 1
+_LANES_MIN = 64  # below, a step of numpy's costs more than so many of Python's
 
 
 class RawBatch(NamedTuple):
@@ -70,18 +73,29 @@ class Group(NamedTuple):
     kept: Kept
 
 
-class _Fields(NamedTuple):
-    """Where the parts of each record are in the joined payloads; lengths are -1 for null."""
+class _Parts(NamedTuple):
+    """Where keys, values and headers are in the joined payloads; lengths are -1 for null."""
 
-    data: bytes
-    timestamp_delta: Int64s
-    offset_delta: Int64s
     key_start: Int64s
     key_length: Int64s
     value_start: Int64s
     value_length: Int64s
     tail: Int64s  # of the headers' count
     end: Int64s
+
+
+class _Fields(NamedTuple):
+    """The joined payloads, and the fields of each record in them."""
+
+    data: bytes
+    timestamp_delta: Int64s
+    offset_delta: Int64s
+    known_parts: _Parts | None  # None if no column needs them
+
+    @property
+    def parts(self) -> _Parts:
+        assert self.known_parts is not None
+        return self.known_parts
 
 
 class _Rows(NamedTuple):
@@ -109,7 +123,7 @@ def decode(group: Group, columns: Sequence[str]) -> Any:
 
     ProtocolError if a record does not fit its batch.
     """
-    rows = _rows(group)
+    rows = _rows(group, has_parts=not _PARTS.isdisjoint(columns))
     arrays = [_BUILDERS[name](rows) for name in columns]
     schema = pa.schema([pa.field(name, COLUMNS[name]) for name in columns])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -126,19 +140,16 @@ def raw_batch(buffer: bytes | memoryview, position: int, header: BatchHeader) ->
     return RawBatch(header, memoryview(buffer)[position + HEADER_BYTES : end])
 
 
-def _rows(group: Group) -> _Rows:
+def _rows(group: Group, *, has_parts: bool) -> _Rows:
     data = b"".join([payload for _, payload in group.batches])
     if len(data) > _GROUP_BYTES_MAX:
         raise ProtocolError(f"a record batch of {len(data)} bytes is too large for Arrow")
-    heads: list[int] = []
     counts = [header.records_count for header, _ in group.batches]
-    start = 0
-    for count, (_, payload) in zip(counts, group.batches, strict=True):
-        _add_heads(data, start, start + len(payload), count, heads)
-        start += len(payload)
+    edges = [0, *accumulate(len(payload) for _, payload in group.batches)]
+    heads = _heads(data, edges, counts)
     batch = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     try:
-        fields = _fields(data, np.array(heads, dtype=np.int64))
+        fields = _fields(data, heads, has_parts=has_parts)
     except IndexError:
         raise ProtocolError("a record does not fit its batch") from None
     bases = np.array([header.base_offset for header, _ in group.batches], dtype=np.int64)
@@ -152,6 +163,39 @@ def _chosen(group: Group, offsets: Int64s) -> Int64s | None:
     if not headers or (headers[0].base_offset >= start and headers[-1].next_offset <= end):
         return None
     return np.flatnonzero((offsets >= start) & (offsets < end))
+
+
+def _heads(data: bytes, edges: Sequence[int], counts: Sequence[int]) -> Int64s:
+    """Where each record begins: `counts` of them fill each payload between two edges.
+
+    Records of many batches are followed side by side, as long as there are so many."""
+    ends = np.array(edges[1:], dtype=np.int64)
+    position = np.array(edges[:-1], dtype=np.int64)
+    left = np.array(counts, dtype=np.int64)
+    if (left < 0).any() or int(left.sum()) > len(data):
+        raise ProtocolError("more records than bytes")
+    slot = np.cumsum(left) - left
+    found = np.empty(int(left.sum()), dtype=np.int64)
+    view = np.frombuffer(data, dtype=np.uint8)
+    lanes = np.flatnonzero(left)
+    try:
+        while len(lanes) >= _LANES_MIN:
+            heads = position[lanes]
+            found[slot[lanes]] = heads
+            length, after = _varints(view, heads)
+            if (length < 0).any():
+                raise ProtocolError("a record of negative length")
+            position[lanes] = after + length
+            slot[lanes] += 1
+            left[lanes] -= 1
+            lanes = lanes[left[lanes] > 0]
+    except IndexError:
+        raise ProtocolError("the records do not fill their batch") from None
+    for lane in np.flatnonzero((left > 0) | (position != ends)).tolist():
+        rest: list[int] = []
+        _add_heads(data, int(position[lane]), edges[lane + 1], int(left[lane]), rest)
+        found[slot[lane] : slot[lane] + len(rest)] = rest
+    return found
 
 
 def _add_heads(data: bytes, position: int, end: int, count: int, heads: list[int]) -> None:
@@ -178,29 +222,23 @@ def _add_heads(data: bytes, position: int, end: int, count: int, heads: list[int
         raise ProtocolError("the records do not fill their batch")
 
 
-def _fields(data: bytes, heads: Int64s) -> _Fields:
+def _fields(data: bytes, heads: Int64s, *, has_parts: bool) -> _Fields:
     view = np.frombuffer(data, dtype=np.uint8)
     length, start = _varints(view, heads)
-    end = start + length
     timestamp_delta, position = _varints(view, start + 1)  # the byte of attributes is unused
     offset_delta, position = _varints(view, position)
+    parts = _parts(view, position, start + length) if has_parts else None
+    return _Fields(data, timestamp_delta, offset_delta, parts)
+
+
+def _parts(view: Bytes, position: Int64s, end: Int64s) -> _Parts:
     key_length, key_start = _varints(view, position)
     value_length, value_start = _varints(view, key_start + np.maximum(key_length, 0))
     tail = value_start + np.maximum(value_length, 0)
     # Each part is at least as long as nothing, and the count of headers is a byte or more.
     if (key_length < -1).any() or (value_length < -1).any() or (tail >= end).any():
         raise ProtocolError("a record's key or value does not fit the record")
-    return _Fields(
-        data,
-        timestamp_delta,
-        offset_delta,
-        key_start,
-        key_length,
-        value_start,
-        value_length,
-        tail,
-        end,
-    )
+    return _Parts(key_start, key_length, value_start, value_length, tail, end)
 
 
 def _varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
@@ -252,11 +290,11 @@ def _fixed(values: Any, kind: Any, is_valid: Any = None) -> Any:
 
 
 def _keys(rows: _Rows) -> Any:
-    return _gathered(rows, rows.fields.key_start, rows.fields.key_length)
+    return _gathered(rows, rows.fields.parts.key_start, rows.fields.parts.key_length)
 
 
 def _values(rows: _Rows) -> Any:
-    return _gathered(rows, rows.fields.value_start, rows.fields.value_length)
+    return _gathered(rows, rows.fields.parts.value_start, rows.fields.parts.value_length)
 
 
 def _topics(rows: _Rows) -> Any:
@@ -295,9 +333,11 @@ def _timestamp_types(rows: _Rows) -> Any:
 def _headers(rows: _Rows) -> Any:
     """Headers, null for a record without any, as in the Kafka source."""
     fields = rows.fields
-    tails, ends = rows.pick(fields.tail), rows.pick(fields.end)
+    tails, ends = rows.pick(fields.parts.tail), rows.pick(fields.parts.end)
     data = np.frombuffer(fields.data, dtype=np.uint8)
     some = np.flatnonzero((data[tails] != 0) | (tails + 1 != ends))
+    if not len(some):
+        return pa.nulls(len(tails), type=COLUMNS[HEADERS])
     found: list[list[dict[str, Any]] | None] = [None] * len(tails)
     try:
         for slot, tail, end in zip(

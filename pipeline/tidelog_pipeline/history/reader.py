@@ -68,13 +68,16 @@ def read_split(split: Split, settings: ReadSettings, columns: Sequence[str]) -> 
         size = 0
         kept: Kept | None = None
         for raw, wanted in task.batches(split):
-            if group and (wanted != kept or size >= GROUP_BYTES):
+            if group and wanted != kept:
                 assert kept is not None
                 yield decode(Group(split.topic, split.partition, group, kept), columns)
                 group, size = [], 0
             kept = wanted
             group.append(raw)
             size += len(raw.payload)
+            if size >= GROUP_BYTES:  # at once: the next range is on its way meanwhile
+                yield decode(Group(split.topic, split.partition, group, kept), columns)
+                group, size = [], 0
         if kept is not None and group:
             yield decode(Group(split.topic, split.partition, group, kept), columns)
 

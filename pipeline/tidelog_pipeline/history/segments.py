@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from tidelog_pipeline.history.planner import Piece
     from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
+
+Span = tuple[int, int]
+"""Offsets [start, end)."""
 
 __all__ = ["RANGE_BYTES", "remote_batches", "remote_headers"]
 
@@ -38,9 +42,8 @@ def remote_batches(
     """
     assert piece.part is not None
     segment = piece.part.segment
-    for header, data, inside in remote_headers(store, segment, piece.start, range_bytes):
-        if header.base_offset >= piece.end:
-            return
+    bounds = piece.start, piece.end
+    for header, data, inside in remote_headers(store, segment, bounds, range_bytes):
         if not crc_is_valid(data, header, inside):
             raise _corrupt(segment, f"the batch at {header.base_offset}", "its CRC is wrong")
         is_left_out = header.is_control or not header.records_count
@@ -49,43 +52,69 @@ def remote_batches(
 
 
 def remote_headers(
-    store: RemoteStorage, segment: RemoteSegment, start: int, range_bytes: int = RANGE_BYTES
+    store: RemoteStorage, segment: RemoteSegment, bounds: Span, range_bytes: int = RANGE_BYTES
 ) -> Iterator[tuple[BatchHeader, memoryview, int]]:
-    """All batches of a segment with offsets from `start` on: the header, and where the batch is in
-    the bytes around it. No checksum is looked at."""
-    position = _position_of(store, segment, start)
-    wanted = range_bytes
-    while position < segment.size:
-        last = min(position + wanted, segment.size) - 1
-        with closing(store.fetch_segment(segment, position, last)) as stream:
-            data = memoryview(read_exactly(stream, last + 1 - position))
-        if len(data) < last + 1 - position:
-            raise _corrupt(segment, f"byte {position}", f"it ends after {len(data)} bytes")
-        inside = 0
-        while (size := _whole_batch(segment, data, inside, position)) > 0:
-            header = read_header(data, inside)
-            if header.last_offset >= start:
-                yield header, data, inside
-            inside += size
-        position += inside
-        if inside:
-            wanted = range_bytes
-        elif last + 1 == segment.size:
-            raise _corrupt(segment, f"byte {position}", "its last batch is cut")
-        else:  # one batch is larger than the range
-            wanted = max(2 * wanted, -size)
+    """All batches of a segment with offsets in [start, end): the header, and where the batch is in
+    the bytes around it. No checksum is looked at.
+
+    The next range is fetched while the batches of one are used.
+    """
+    start, end = bounds
+    position = fetched = _position_of(store, segment, start)
+    data = memoryview(b"")  # [position, fetched)
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(_fetch, store, segment, fetched, range_bytes)
+        while fetched < segment.size:
+            range_ = following.result()
+            fetched += len(range_)
+            data = memoryview(b"".join((data, range_)) if data else range_)
+            batches, used = _whole_batches(segment, data, position)
+            position, rest = position + used, data[used:]
+            is_over = bool(batches) and batches[-1][0].next_offset >= end
+            if fetched < segment.size and not is_over:
+                following = pool.submit(_fetch, store, segment, fetched, range_bytes)
+            for header, inside in batches:
+                if header.base_offset >= end:
+                    return
+                if header.last_offset >= start:
+                    yield header, data, inside
+            if is_over:
+                return
+            data = rest
+    if data:
+        raise _corrupt(segment, f"byte {position}", "its last batch is cut")
 
 
-def _whole_batch(segment: RemoteSegment, data: memoryview, inside: int, position: int) -> int:
-    """The bytes of the batch at `inside`; if it is not whole there, minus what is known of them."""
+def _fetch(store: RemoteStorage, segment: RemoteSegment, start: int, size: int) -> bytes:
+    last = min(start + size, segment.size) - 1
+    with closing(store.fetch_segment(segment, start, last)) as stream:
+        found = read_exactly(stream, last + 1 - start)
+    if len(found) < last + 1 - start:
+        raise _corrupt(segment, f"byte {start}", f"it ends after {len(found)} bytes")
+    return found
+
+
+def _whole_batches(
+    segment: RemoteSegment, data: memoryview, position: int
+) -> tuple[list[tuple[BatchHeader, int]], int]:
+    """The batches that are whole in these bytes, with their places; how many bytes they are."""
+    found, inside = [], 0
+    while (size := _batch_size(segment, data, inside, position)) is not None:
+        found.append((read_header(data, inside), inside))
+        inside += size
+    return found, inside
+
+
+def _batch_size(segment: RemoteSegment, data: memoryview, inside: int, position: int) -> int | None:
+    """The bytes of the batch at `inside`, None if it is not whole there."""
     left = len(data) - inside
     if left < HEADER_BYTES:
-        return -HEADER_BYTES
+        return None
     header = read_header(data, inside)
     size = header.batch_length + LENGTH_OVERHEAD
     if header.magic != MAGIC or not HEADER_BYTES <= size <= segment.size - position - inside:
         raise _corrupt(segment, f"byte {position + inside}", "it is no record batch")
-    return size if size <= left else -size
+    return size if size <= left else None
 
 
 def _position_of(store: RemoteStorage, segment: RemoteSegment, offset: int) -> int:

@@ -110,9 +110,8 @@ class _Checker:
         if not checked.is_shallow:
             self._check_objects(scan, part)
         seen: dict[int, int] = {}
-        for header, data, inside in remote_headers(self._store, part.segment, unit.start):
-            if header.base_offset >= unit.end:
-                break
+        bounds = unit.start, unit.end
+        for header, data, inside in remote_headers(self._store, part.segment, bounds):
             if checked.is_shallow:
                 _check_crc(scan, header, data, inside)
             scan.add(header)

@@ -81,6 +81,25 @@ def test_rows_are_those_of_the_records(found: list[bytes], data: st.DataObject) 
     assert shown(decode(Group("t", 3, raws, kept), EVERY)) == expected(found, kept)
 
 
+@pytest.mark.parametrize("lanes", [1, 3, 64])
+def test_batches_are_followed_side_by_side(monkeypatch, lanes: int) -> None:
+    monkeypatch.setattr("tidelog_pipeline.history.decoder._LANES_MIN", lanes)
+    found, offset = [], 0
+    for number in range(90):
+        count = 1 + number * 7 % 40
+        records = [
+            Record(offset + n, n, None, bytes((number + n) * 37 % 400)) for n in range(count)
+        ]
+        found.append(build_batch(records, base_offset=offset, codec=number % 5))
+        offset += count
+    raws = [raw(batch) for batch in found]
+    assert shown(decode(Group("t", 3, raws, ALL), EVERY)) == expected(found, ALL)
+    for cut in (raws[40].payload[:-1], bytes(len(raws[40].payload)), b"\x01" * 400, b"\xff" * 400):
+        damaged = [*raws[:40], RawBatch(raws[40].header, bytes(cut)), *raws[41:]]
+        with pytest.raises(ProtocolError):
+            decode(Group("t", 3, damaged, ALL), EVERY)
+
+
 def test_only_the_columns_that_are_asked_for_come_in_their_order() -> None:
     raws = [raw(build_batch([Record(5, 7, b"k", b"v")], base_offset=5))]
     batch = decode(Group("t", 0, raws, ALL), ["timestamp", "key"])
@@ -88,9 +107,16 @@ def test_only_the_columns_that_are_asked_for_come_in_their_order() -> None:
     assert batch.to_pydict()["key"] == [b"k"]
 
 
+@pytest.mark.parametrize("lanes", [1, 64])
 @settings(deadline=None)
 @given(st.data())
-def test_a_damaged_payload_is_an_error_or_other_records_and_never_a_crash(data) -> None:
+def test_a_damaged_payload_is_an_error_or_other_records_and_never_a_crash(lanes: int, data) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidelog_pipeline.history.decoder._LANES_MIN", lanes)
+        check_damaged(data)
+
+
+def check_damaged(data) -> None:
     whole = raw(build_batch([Record(n, n, b"key", b"value" * 9, (("h", b"x"),)) for n in range(9)]))
     damaged = bytearray(whole.payload)
     for _ in range(data.draw(st.integers(1, 3))):
