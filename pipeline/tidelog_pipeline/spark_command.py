@@ -172,6 +172,12 @@ def _add_spark(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="an option of the source: kafka.isolation.level, rsm.config.dir",
     )
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="properties of Kafka's clients: security.protocol, sasl.jaas.config, ssl.*",
+    )
 
 
 def _size(text: str) -> int:
@@ -207,9 +213,24 @@ def _run(options: argparse.Namespace) -> None:
 def _source(options: argparse.Namespace) -> Source:
     from tidelog_pipeline.operations import Source
 
-    return Source(
-        options.bootstrap_server, options.topic, common.key_values(options.option, "--option")
-    )
+    given = _client_options(options.command_config)
+    given |= common.key_values(options.option, "--option")
+    return Source(options.bootstrap_server, options.topic, given)
+
+
+def _client_options(file: Path | None) -> dict[str, str]:
+    """The options of the source that a file of a client's properties stands for. Secrets are in it,
+    because every user of a machine sees the arguments of commands."""
+    if file is None:
+        return {}
+    from tidelog.config.properties import parse_properties
+
+    try:
+        properties = parse_properties(file.read_bytes())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise common.CommandError(f"{file}: {reason}") from None
+    return {f"kafka.{name}": text for name, text in properties.items()}
 
 
 @contextmanager

@@ -66,3 +66,12 @@ def test_wrong_usage_is_named(
         spark(words)
     assert ended.value.code == 2
     assert text in capsys.readouterr().err
+
+
+def test_a_file_of_properties_that_is_not_there_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("pyspark", reason="the spark extra is not installed")
+    assert main(["spark", "audit", "t", "--command-config", "no-such.properties"]) == 1
+    said = capsys.readouterr().err
+    assert said == "tidelog spark audit: no-such.properties: No such file or directory\n"

@@ -8,6 +8,7 @@ security.py          the short forms of security (`security=...`, `--security`)
 nodes.py             one node of a cluster: in this loop, or in its own process
 cluster_client.py    a blocking client of a cluster, which asks the right broker
 simple_client.py     a blocking client for one request at a time
+client_security.py   TLS and SASL of these clients
 cluster_settings.py  turns the arguments of users into Kafka's properties
 tiered.py            the short forms of a remote tier (`tiered=...`, `--tiered`)
 ports.py             finds free ports and reserves them

@@ -12,6 +12,7 @@ from tidelog_protocol.messages.cluster import MetadataRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tidelog.embedded.client_security import ClientSecurity
     from tidelog_protocol.schema import Message
 
 __all__ = ["BrokerGoneError", "ClusterClient", "reached"]
@@ -38,12 +39,16 @@ class BrokerGoneError(OSError):
 class ClusterClient(Closing):
     """A connection to the bootstrap broker, and one to each other broker that is needed."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, security: ClientSecurity | None = None) -> None:
         """Take the arguments of `SimpleClient`."""
         self._bootstrap_servers = bootstrap_servers
-        self._bootstrap = SimpleClient(bootstrap_servers)
+        self._security = security
+        self._bootstrap = self._connect(bootstrap_servers)
         self._clients: dict[int, SimpleClient] = {}
         self._addresses: dict[int, str] = {}
+
+    def _connect(self, servers: str) -> SimpleClient:
+        return SimpleClient(servers, security=self._security)
 
     def ask(self, request: Message, *, version_max: int = 32767) -> Any:
         """Ask any broker; see `SimpleClient.ask`."""
@@ -75,7 +80,7 @@ class ClusterClient(Closing):
             if address is None:
                 raise BrokerGoneError(f"there is no broker {node_id}")
             try:
-                client = self._clients[node_id] = SimpleClient(address)
+                client = self._clients[node_id] = self._connect(address)
             except OSError as error:
                 reason = error.strerror or error
                 raise BrokerGoneError(f"broker {node_id} at {address}: {reason}") from error
@@ -97,7 +102,7 @@ class ClusterClient(Closing):
         self.forget_brokers()
         for address in (self._bootstrap_servers, *self._addresses.values()):
             with suppress(OSError):
-                bootstrap = SimpleClient(address)
+                bootstrap = self._connect(address)
                 self._bootstrap.close()
                 self._bootstrap = bootstrap
                 return

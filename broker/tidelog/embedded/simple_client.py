@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from tidelog.embedded.client_security import ClientSecurity
     from tidelog_protocol.schema import Message
 
 __all__ = ["Closing", "SimpleClient", "create_topic", "delete_topic", "places_of"]
@@ -51,12 +52,25 @@ class Closing:
 class SimpleClient(Closing):
     """One connection to one broker; OSError if it cannot be opened or breaks."""
 
-    def __init__(self, bootstrap_servers: str, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        timeout_s: float = TIMEOUT_SECONDS,
+        security: ClientSecurity | None = None,
+    ) -> None:
         """Connect to the first of these brokers (`host:port`, separated by commas) that answers;
-        ValueError for another form."""
-        self._socket = _connected(places_of(bootstrap_servers), timeout_s)
+        ValueError for another form. With `security`, ClusterError if TLS or SASL fail."""
+        self._socket, host = _connected(places_of(bootstrap_servers), timeout_s)
         self._correlation_id = 0
         self._served: dict[int, tuple[int, int]] | None = None
+        if security is not None:
+            self._socket = security.wrapped(self._socket, host)
+            try:
+                security.authenticate(self.send_and_receive)
+            except BaseException:
+                self.close()
+                raise
 
     def ask(self, request: Message, *, version_max: int = 32767) -> Any:
         """Send one request and wait for its response message.
@@ -120,11 +134,12 @@ def places_of(bootstrap_servers: str) -> list[tuple[str, int]]:
     return [(host.strip("[]"), int(port)) for host, _, port in parted]
 
 
-def _connected(places: Sequence[tuple[str, int]], timeout_s: float) -> socket.socket:
+def _connected(places: Sequence[tuple[str, int]], timeout_s: float) -> tuple[socket.socket, str]:
+    """Return a connection to the first place that takes it, and the host."""
     for place in places[:-1]:
         with suppress(OSError):
-            return socket.create_connection(place, timeout_s)
-    return socket.create_connection(places[-1], timeout_s)
+            return socket.create_connection(place, timeout_s), place[0]
+    return socket.create_connection(places[-1], timeout_s), places[-1][0]
 
 
 def create_topic(

@@ -31,6 +31,7 @@ from tidelog_storage.remote.metadata_records import decode, metadata_partition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from tidelog.embedded.client_security import ClientSecurity
     from tidelog.embedded.simple_client import SimpleClient
     from tidelog_storage.remote.api import RemoteSegment
     from tidelog_storage.remote.metadata_records import MetadataEvent
@@ -71,8 +72,8 @@ class PartitionTiers:
 class TierViewer(ClusterClient):
     """Connections to the brokers of one cluster; ClusterError or OSError if they do not answer."""
 
-    def __init__(self, bootstrap_server: str) -> None:
-        super().__init__(bootstrap_server)
+    def __init__(self, bootstrap_server: str, security: ClientSecurity | None = None) -> None:
+        super().__init__(bootstrap_server, security)
         # By metadata partition: the offset to continue at, and the events read so far.
         self._events: dict[int, tuple[int, list[MetadataEvent]]] = {}
 

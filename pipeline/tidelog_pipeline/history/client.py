@@ -1,6 +1,6 @@
 """What a read of a topic's history asks of the brokers: offsets, epochs, segments, batches.
 
-Plain connections only: no TLS, no SASL. A request is repeated while leaders move.
+A request is repeated while leaders move. Connections are secured as a Kafka client's are.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidelog.embedded.client_security import ClientSecurity
 from tidelog.embedded.cluster_settings import ClusterError
 from tidelog.embedded.tier_view import TierViewer
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tidelog.embedded.simple_client import SimpleClient
     from tidelog_protocol.schema import Message
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["EARLIEST", "LATEST", "HistoryClient", "UnknownTopicError"]
 
 EARLIEST, LATEST = -2, -1
+KAFKA_PREFIX = "kafka."  # of a client's properties, as options of the Kafka source
 FETCH_BYTES = 8 << 20
 FETCH_WAIT_MS = 500
 PATIENCE_SECONDS = 60.0
@@ -53,9 +55,17 @@ class _MovedError(ClusterError):
 class HistoryClient(TierViewer):
     """Connections to the brokers of one cluster, of one task; ClusterError or OSError."""
 
-    def __init__(self, bootstrap_servers: str, *, is_committed: bool = False) -> None:
-        """With `is_committed`, offsets end before the first open transaction."""
-        super().__init__(bootstrap_servers)
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        is_committed: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """With `is_committed`, offsets end before the first open transaction. `properties` are a
+        Kafka client's, those of its security; ConfigError if they do not fit."""
+        security = ClientSecurity(properties, KAFKA_PREFIX) if properties else None
+        super().__init__(bootstrap_servers, security)
         self._isolation_level = int(is_committed)
         self._leaders: dict[tuple[str, int], int] = {}
 

@@ -39,8 +39,12 @@ def connected(options: HistoryOptions) -> Iterator[HistoryClient]:
     """Connections to the query's brokers. ClusterError if none answers."""
     servers = options.bootstrap_servers
     with reached(servers):
-        client = HistoryClient(servers, is_committed=options.is_committed)
+        client = HistoryClient(
+            servers, is_committed=options.is_committed, properties=dict(options.security)
+        )
     with client:
+        with reached(servers):  # a broker closes a connection that is not secured as it should be
+            client.nodes()
         yield client
 
 
@@ -91,4 +95,5 @@ def _settings(client: HistoryClient, options: HistoryOptions) -> ReadSettings:
         fails_on_data_loss=options.fails_on_data_loss,
         store=tuple(sorted(kept.items())),
         store_class=options.store_class,
+        security=options.security,
     )

@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from tidelog.embedded.client_security import ClientSecurity
+from tidelog_pipeline.history.client import KAFKA_PREFIX
+from tidelog_storage.config_key import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -29,7 +33,6 @@ _NOT_SUPPORTED = {
     "kafka.enable.auto.commit": "",
     "kafka.interceptor.classes": "",
 }
-_PLAIN = "PLAINTEXT"
 
 
 class LimitKind(Enum):
@@ -75,6 +78,7 @@ class HistoryOptions:
     fails_on_data_loss: bool = True
     store: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     store_class: str | None = field(default=None, repr=False)
+    security: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, is_stream: bool = False) -> HistoryOptions:
@@ -112,6 +116,7 @@ class HistoryOptions:
                 if name.startswith(STORE_PREFIX)
             ),
             store_class=given.get(STORE_CLASS),
+            security=_security(given),
         )
 
 
@@ -147,8 +152,6 @@ def _check_known(given: Mapping[str, str]) -> None:
         raise ValueError(
             f"Option '{BOOTSTRAP_SERVERS}' must be specified for configuring Kafka consumer"
         )
-    if given.get("kafka.security.protocol", _PLAIN).upper() != _PLAIN:
-        raise ValueError("kafka.security.protocol: the tidelog source connects by PLAINTEXT only")
 
 
 def _check_batch(starting: Limit, ending: Limit) -> None:
@@ -196,6 +199,20 @@ def _names(partitions: Mapping[tuple[str, int], int]) -> str:
 
 
 # ---- values --------------------------------------------------------------------------------------
+
+
+def _security(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The properties of TLS and SASL, without their prefix; ValueError if they do not fit."""
+    found = {
+        name.removeprefix(KAFKA_PREFIX): text
+        for name, text in given.items()
+        if name.startswith(KAFKA_PREFIX) and ClientSecurity.names(name.removeprefix(KAFKA_PREFIX))
+    }
+    try:
+        ClientSecurity(found, KAFKA_PREFIX)
+    except ConfigError as error:
+        raise ValueError(error.message) from None
+    return tuple(sorted(found.items()))
 
 
 def _subscription(given: Mapping[str, str]) -> Subscription:

@@ -46,10 +46,15 @@ class ReadSettings:
     fails_on_data_loss: bool
     store: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # with their prefixes
     store_class: str | None = field(default=None, repr=False)  # one that the user trusts
+    security: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # a client's properties
 
     def connect(self) -> HistoryClient:
         """Connections to the brokers, of one task."""
-        return HistoryClient(self.bootstrap_servers, is_committed=self.is_committed)
+        return HistoryClient(
+            self.bootstrap_servers,
+            is_committed=self.is_committed,
+            properties=dict(self.security),
+        )
 
     def open_store(self) -> RemoteStorage:
         """The remote store; ClusterError if it can't be opened here."""

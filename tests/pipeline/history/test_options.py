@@ -76,7 +76,26 @@ def test_timestamps_go_before_offsets() -> None:
         ({**TOPIC, "includeHeaders": "yes"}, "For input string"),
         ({**TOPIC, "kafka.isolation.level": "none"}, "kafka.isolation.level: 'none' is none of"),
         ({**TOPIC, "kafka.auto.offset.reset": "latest"}, "'auto.offset.reset' is not supported"),
-        ({**TOPIC, "kafka.security.protocol": "SSL"}, "connects by PLAINTEXT only"),
+        (
+            {**TOPIC, "kafka.security.protocol": "TLS"},
+            "kafka.security.protocol: 'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        ),
+        (
+            {**TOPIC, "kafka.security.protocol": "sasl_plaintext"},
+            "kafka.sasl.jaas.config is missing beside kafka.security.protocol",
+        ),
+        (
+            {
+                **TOPIC,
+                "kafka.security.protocol": "SSL",
+                "kafka.ssl.truststore.location": "/no/such/file",
+            },
+            "kafka.ssl.truststore.location: /no/such/file: No such file or directory",
+        ),
+        (
+            {**TOPIC, "kafka.sasl.login.callback.handler.class": "x"},
+            "kafka.sasl.login.callback.handler.class is not supported",
+        ),
         (
             {**TOPIC, "startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"0":5}}'},
             "start offset 9 greater than end offset 5",
