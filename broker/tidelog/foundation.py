@@ -50,6 +50,7 @@ __all__ = [
     "metrics_endpoint",
     "open_logs",
     "settle_voters",
+    "warn_of_open",
 ]
 
 log = logging.getLogger("tidelog.server")
@@ -95,6 +96,7 @@ class ClientListeners:
                 address = f"{endpoint.host or '*'}:{endpoint.port}"
                 raise StartError(f"cannot listen on {address}: {system_words(error)}") from error
             self.bound.append(listener)
+        warn_of_open(config)
         listeners = [endpoint.name for endpoint in config.client_listeners()]
         self._advertised = [
             self._completed(endpoint, self.bound[listeners.index(endpoint.name)])
@@ -160,6 +162,25 @@ class ClientListeners:
         self._wanted = {}
         for listener in (*self.bound, *self.added.values()):
             listener.close()
+
+
+def warn_of_open(config: BrokerConfig) -> None:
+    """Warn of listeners that serve everybody on other machines."""
+    names = []
+    for endpoint in config.client_listeners():
+        settings = config.listener_settings(endpoint.name)
+        is_near = endpoint.host.startswith("127.") or endpoint.host in ("localhost", "::1")
+        is_open = settings.protocol == "PLAINTEXT" or (
+            settings.protocol == "SSL" and settings.value("ssl.client.auth") != "required"
+        )
+        if is_open and not is_near:
+            names.append(endpoint.name)
+    if names:
+        log.warning(
+            "clients on other machines need no authentication on listener %s: use SASL, or"
+            " ssl.client.auth=required, or listen on 127.0.0.1",
+            ", ".join(names),
+        )
 
 
 def open_logs(

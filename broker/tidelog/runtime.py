@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tidelog.descriptors import Doorkeeper, share_out, watch_accept_errors
 from tidelog.seams import Runtime
 from tidelog.timeline import LoopTimeline
+from tidelog_storage.open_files import OWN_FILE
 
 if TYPE_CHECKING:
     import builtins
@@ -377,12 +378,17 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
+def _own(path: str, flags: int) -> int:
+    """Open a file of which a new one is its owner's alone."""
+    return os.open(path, flags, OWN_FILE)
+
+
 def _write_atomic(path: str, data: bytes, *, syncs: bool) -> None:
     folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(folder, 0o700, exist_ok=True)
     temporary = f"{path}.tmp"
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=_own) as file:
             file.write(data)
             file.flush()
             if syncs:

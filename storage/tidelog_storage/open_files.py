@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+OWN_FILE = 0o600
+"""The mode of new files: their owner's alone."""
 _SHARE = 8  # one in this many files releases its descriptor at a time
 
 
@@ -96,7 +98,7 @@ class OpenFiles:
 
     def open(self, path: str, flags: int) -> Descriptor:
         """Open a path; the caller calls `add` if a file keeps the descriptor."""
-        return Descriptor(self.retry(os.open, path, flags | os.O_CLOEXEC, 0o644))
+        return Descriptor(self.retry(os.open, path, flags | os.O_CLOEXEC, OWN_FILE))
 
 
 OPEN_FILES = OpenFiles()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import Buffer
 
 _READ_AND_APPEND = os.O_RDWR | os.O_APPEND
+_OWN_FOLDER = 0o700  # of nobody else: records may be secrets
 _COPY_BYTES = 1 << 20
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _NOT_CACHED = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -351,11 +352,16 @@ class OsFileSystem:
     def make_dirs(self, path: str) -> None:
         """Create a folder and its parents."""
         try:
-            os.mkdir(path, 0o755)  # the common case: the parent is there
+            os.mkdir(path, _OWN_FOLDER)  # the common case: the parent is there
         except FileExistsError:
             pass
         except FileNotFoundError:
-            os.makedirs(path, 0o755, exist_ok=True)
+            parent = os.path.dirname(path)
+            if not parent:
+                raise
+            self.make_dirs(parent)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, _OWN_FOLDER)
 
     def remove(self, path: str) -> None:
         """Remove a file if it is there."""

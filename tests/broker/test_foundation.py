@@ -10,7 +10,7 @@ from support.metadata import CountedRng, FixedClock
 from tidelog.cluster.formatting import format_new, random_cluster_id
 from tidelog.config.broker import BrokerConfig
 from tidelog.embedded.cluster_settings import broker_properties, node_properties
-from tidelog.foundation import open_logs
+from tidelog.foundation import open_logs, warn_of_open
 from tidelog.runtime import system_runtime
 from tidelog.simulation.disk import SimDisk
 from tidelog.start_error import StartError
@@ -152,3 +152,29 @@ def test_a_formatted_directory_outlives_a_power_failure(*, formats: bool) -> Non
         disk.power_failure()
         assert disk.files().exists("data/meta.properties")
         assert disk.files().exists("metadata/meta.properties")
+
+
+@pytest.mark.parametrize(
+    ("listeners", "settings", "named"),
+    [
+        ("PLAINTEXT://:0", {}, "PLAINTEXT"),
+        ("PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://:0", {}, None),
+        ("PLAINTEXT://[::1]:0,A://localhost:0", {}, None),
+        ("SSL://:0", {"ssl.client.auth": "requested"}, "SSL"),
+        ("SSL://:0", {"ssl.client.auth": "required"}, None),
+        ("PLAINTEXT://192.0.2.1:0,A://192.0.2.1:0", {}, "PLAINTEXT, A"),
+    ],
+)
+def test_a_listener_for_everybody_elsewhere_is_warned_of_once(
+    listeners: str, settings: dict[str, str], named: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    protocols = "A:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL"
+    given = {"node.id": "1", "listeners": listeners, "log.dirs": "/none", **settings}
+    given["listener.security.protocol.map"] = protocols
+    if "//:" in listeners:
+        advertised = listeners.replace("//:0", "//h:1").replace("127.0.0.1:0", "h:2")
+        given["advertised.listeners"] = advertised
+    warn_of_open(BrokerConfig.from_properties(given))
+    lines = [record.getMessage() for record in caplog.records]
+    start = f"clients on other machines need no authentication on listener {named}:"
+    assert [line.startswith(start) for line in lines] == ([True] if named else [])

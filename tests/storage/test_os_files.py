@@ -154,6 +154,18 @@ def test_without_syncs_all_works_the_same(tmp_path: Path) -> None:
     assert files.read_bytes(f"{tmp_path}/c") == b"one!"
 
 
+def test_new_files_and_folders_are_their_owners_alone(files: OsFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir(mode=0o755)
+    files.make_dirs(f"{tmp_path}/shared/a/b")
+    files.open(f"{tmp_path}/shared/a/b/log", create=True).close()
+    files.write_atomic(f"{tmp_path}/shared/a/b/checkpoint", b"1")
+    modes = {
+        path.name: oct(path.stat().st_mode & 0o777) for path in (tmp_path / "shared").rglob("*")
+    }
+    assert modes == {"a": "0o700", "b": "0o700", "log": "0o600", "checkpoint": "0o600"}
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o755  # not ours
+
+
 def test_folders(files: OsFileSystem, tmp_path: Path) -> None:
     root = f"{tmp_path}/a/b/c"
     files.make_dirs(root)

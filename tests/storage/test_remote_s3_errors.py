@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -372,3 +373,21 @@ def test_an_endpoint_that_is_none_is_named(url: str) -> None:
 def test_a_profile_that_there_is_not_is_named() -> None:
     with pytest.raises(ValueError, match=r"^profile: The config profile"):
         S3Settings.parse({"bucket": "b", "profile": "no such one"}).connect()
+
+
+def test_debug_lines_of_the_libraries_have_no_secrets(
+    server: BadServer, new_store: Callable[..., S3Store], caplog: pytest.LogCaptureFixture
+) -> None:
+    """botocore logs the access key and the session token when it signs a request."""
+    libraries = {"boto3", "botocore", "s3transfer", "urllib3"}
+    for name in libraries:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    caplog.set_level(logging.DEBUG)
+    store = new_store(server.url)
+    with pytest.raises(RemoteStorageError):
+        store.fetch_segment(SEGMENT, 0)
+    with pytest.raises(RemoteStorageError):
+        store.fetch_index(SEGMENT, IndexKind.OFFSET)
+    assert server.requests
+    debugging = {one.name.partition(".")[0] for one in caplog.records if one.levelno < logging.INFO}
+    assert libraries.isdisjoint(debugging)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -83,6 +84,7 @@ class S3Settings:
             from botocore.exceptions import BotoCoreError, ProfileNotFound
         except ImportError:
             raise ValueError("the S3 tier needs boto3: pip install 'tidelog[s3]'") from None
+        _silence_libraries()
         options = Config(
             connect_timeout=self.connect_timeout_ms / 1000,
             read_timeout=self.read_timeout_ms / 1000,
@@ -115,6 +117,15 @@ class S3Settings:
             raise ValueError(f"profile: {error}") from error
         except (BotoCoreError, ValueError) as error:
             raise ValueError(f"the S3 tier: {error}") from error
+
+
+def _silence_libraries() -> None:
+    """Leave out debug lines of the libraries, which have access keys, session tokens and signed
+    URLs. A level that the user has set stays."""
+    for name in ("boto3", "botocore", "s3transfer", "urllib3"):
+        library = logging.getLogger(name)
+        if library.level == logging.NOTSET:
+            library.setLevel(logging.INFO)
 
 
 def _is_address(url: str) -> bool:
