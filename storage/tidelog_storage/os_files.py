@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import Buffer
 
 _READ_AND_APPEND = os.O_RDWR | os.O_APPEND
-_OWN_FOLDER = 0o700  # of nobody else: records may be secrets
+_OWN_FOLDER = 0o700  # records may be secrets
 _COPY_BYTES = 1 << 20
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 _NOT_CACHED = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
