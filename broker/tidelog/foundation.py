@@ -165,7 +165,7 @@ class ClientListeners:
 
 
 def warn_of_open(config: BrokerConfig) -> None:
-    """Warn of listeners that serve everybody on other machines."""
+    """Warn of listeners on which clients of other machines need no authentication."""
     names = []
     for endpoint in config.client_listeners():
         settings = config.listener_settings(endpoint.name)
