@@ -130,7 +130,9 @@ class ClientListeners:
         for name in self.added.keys() - new.keys():
             self.added.pop(name).close()
             self._connections.close_of(name)
-            self._connections.guards.pop(name, None)
+            guard = self._connections.guards.pop(name, None)
+            if guard is not None:
+                guard.close()
             log.info("listener %s is closed", name)
         for endpoint in missing:
             try:

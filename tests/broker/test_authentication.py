@@ -168,7 +168,8 @@ def test_nothing_else_is_served_before() -> None:
             assert await client.closed()
         async with connected() as (client, _):
             await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-            client.send(METADATA, 9)
+            answer = await client.ask(ApiVersionsRequest(), 0)
+            assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
             assert await client.closed()
         async with connected(sasl_server_max_receive_size="1000") as (client, _):
             client.send_bytes(struct.pack(">i", 1001))
@@ -232,11 +233,9 @@ def test_another_user_or_mechanism_cannot_take_over_a_session() -> None:
             assert await client.closed()
         async with connected(connections_max_reauth_ms="60000") as (client, _):
             await log_in(client, b"\0alice\0alice-secret")
-            answer = await log_in(client, b"", "OAUTHBEARER")
-            assert answer.error_message == (
-                "SASL mechanism 'OAUTHBEARER' requested by client is not supported for"
-                " re-authentication of mechanism 'PLAIN'"
-            )
+            await client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+            client.send(SaslAuthenticateRequest(auth_bytes=b"x"), 2)
+            assert await client.closed()
 
     run(test)
 

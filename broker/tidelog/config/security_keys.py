@@ -24,6 +24,13 @@ __all__ = ["MECHANISMS", "PROTOCOLS", "SaslKeys", "TlsKeys", "TokenKeys"]
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+BEARER = "OAUTHBEARER"
+_BEARER = "org.apache.kafka.common.security.oauthbearer"
+_VALIDATOR = "OAuthBearerValidatorCallbackHandler"
+SIGNED_VALIDATORS = (f"{_BEARER}.{_VALIDATOR}", f"{_BEARER}.secured.{_VALIDATOR}")
+UNSECURED_VALIDATOR = f"{_BEARER}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+VALIDATORS = (*SIGNED_VALIDATORS, UNSECURED_VALIDATOR)
+"""What checks tokens of OAUTHBEARER; the second is the older name of the first."""
 _STORE_TYPES = ("JKS", "PKCS12", "PEM")
 
 
@@ -134,6 +141,41 @@ class SaslKeys:
     )
     connections_max_reauth_ms: int = long(
         0, "Close a connection that is used this long after its authentication; 0: never (KIP-368)."
+    )
+    sasl_server_callback_handler_class: str | None = string(
+        None,
+        f"What checks tokens of OAUTHBEARER, for its listener: {_BEARER}.{_VALIDATOR} checks "
+        "signed ones, and needs the extra [security]. Unset: unsecured ones, which are for tests.",
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = string(
+        None,
+        "Where the keys of signed tokens are, a JSON Web Key Set: a URL of a file, http or https.",
+    )
+    sasl_oauthbearer_expected_audience: list[str] = strings(
+        (),
+        "Audiences of which a signed token must have one; without any, it must have none.",
+        importance=LOW,
+    )
+    sasl_oauthbearer_expected_issuer: str | None = string(
+        None, "Issuer that a signed token must have.", importance=LOW
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = integer(
+        30, "Difference between the clocks of issuer and broker.", low=0, importance=LOW
+    )
+    sasl_oauthbearer_scope_claim_name: str = string(
+        "scope", "Claim of a signed token with its scopes.", importance=LOW
+    )
+    sasl_oauthbearer_sub_claim_name: str = string(
+        "sub", "Claim of a signed token with the user's name.", importance=LOW
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = long(
+        3600000, "How often the keys of signed tokens are read again.", low=1, importance=LOW
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = long(
+        100, "Pause after the first failure to read them.", low=1, importance=LOW
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = long(
+        10000, "Longest pause after failures to read them.", low=1, importance=LOW
     )
     connection_failed_authentication_delay_ms: int = integer(
         100, "Delay of the answer to a failed authentication.", low=0, importance=LOW

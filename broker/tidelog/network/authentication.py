@@ -16,6 +16,7 @@ from tidelog.network.dispatch import Peer, RequestContext
 from tidelog.security.principal import USER, Principal
 from tidelog.security.refused import RefusedError
 from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.error_answers import error_answer
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.frames import decode_client_id, framed, response_head
 from tidelog_protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
@@ -100,7 +101,7 @@ class Authentication:
         client_id, position = decode_client_id(frame, flexible=version >= api.flexible_from)
         context = RequestContext(peer, key, version, correlation_id, client_id)
         if after is None:
-            return self._out_of_turn(context)
+            return self._out_of_turn(context, position, frame)
         request = api.request_codec(version).decode(frame, position)
         if key == ApiKey.SASL_HANDSHAKE:
             return self._handshake(context, request.mechanism)
@@ -116,23 +117,27 @@ class Authentication:
         self._again_s = now_s
         return True
 
-    def _out_of_turn(self, context: RequestContext) -> RequestContext:
-        name = API[context.api_key].name
-        if self._state is State.AUTHENTICATE and context.api_key == ApiKey.SASL_HANDSHAKE:
-            return self._fail(
-                context,
-                SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE),
-                f"Unexpected Kafka request of type {name} during SASL authentication.",
-            )
-        raise ProtocolError(f"{name} comes before the client is authenticated")
+    def _out_of_turn(self, context: RequestContext, position: int, frame: Buffer) -> RequestContext:
+        """Answer what comes in the place of a token with its own error, then close."""
+        api = API[context.api_key]
+        if self._state is not State.AUTHENTICATE:
+            raise ProtocolError(f"{api.name} comes before the client is authenticated")
+        request = api.request_codec(context.api_version).decode(frame, position)
+        return self._fail(
+            context,
+            error_answer(api, request, ErrorCode.ILLEGAL_SASL_STATE),
+            f"Unexpected Kafka request of type {api.name} during SASL authentication.",
+        )
 
     def _handshake(self, context: RequestContext, mechanism: str) -> RequestContext:
         begin = self._guard.exchanges.get(mechanism)
         mechanisms = list(self._guard.exchanges)
         if begin is None:
-            refused = SaslHandshakeResponse(
-                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
-            )
+            refused = None  # as Kafka, which closes a session that cannot go on
+            if self._state is not State.COMPLETE:
+                refused = SaslHandshakeResponse(
+                    error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms
+                )
             return self._fail(context, refused, f"Unsupported SASL mechanism {mechanism}")
         if self._state is State.COMPLETE:
             self._before = (self._mechanism, context.peer.principal)
@@ -141,6 +146,13 @@ class Authentication:
         return _answered(context, SaslHandshakeResponse(mechanisms=mechanisms))
 
     def _authenticate(self, context: RequestContext, token: bytes) -> RequestContext:
+        if self._before is not None and self._before[0] != self._mechanism:
+            return self._fail(  # without an answer, as in Kafka
+                context,
+                None,
+                f"SASL mechanism '{self._mechanism}' requested by client is not supported for"
+                f" re-authentication of mechanism '{self._before[0]}'",
+            )
         try:
             answer = self._evaluate(context.peer, token)
         except RefusedError as error:
@@ -175,11 +187,6 @@ class Authentication:
         """Take a token; RefusedError."""
         exchange = self._exchange
         assert exchange is not None, "a mechanism comes first"
-        if self._before is not None and self._before[0] != self._mechanism:
-            raise RefusedError.openly(
-                f"SASL mechanism '{self._mechanism}' requested by client is not supported for"
-                f" re-authentication of mechanism '{self._before[0]}'"
-            )
         answer = exchange.evaluate(token)
         if exchange.user is not None and self._before is not None:
             old, new = self._before[1], Principal(USER, exchange.user)

@@ -199,6 +199,8 @@ class Connections:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        for guard in self.guards.values():
+            guard.close()
         for connection in list(self.live):
             connection.close()
 

@@ -5,7 +5,8 @@ guard.py        the security of one listener
 sasl.py         the SASL mechanisms of a listener; refused.py  why one failed
 plain.py        PLAIN; scram.py  SCRAM-SHA-256 and SCRAM-SHA-512
 delegation_tokens.py  their secrets, and logins with them
-oauthbearer.py  OAUTHBEARER with unsecured tokens
+oauthbearer.py  OAUTHBEARER with unsecured tokens; signed_tokens.py  and signed ones
+jwks.py         the keys of signed tokens
 login.py        how this broker authenticates to others
 jaas.py         login modules as `sasl.jaas.config` names them
 tls.py          contexts of TLS for listeners and for connections to other brokers

@@ -38,14 +38,20 @@ class Guard:
         self.tls = RenewableContext.of(server_context(settings)) if settings.is_tls else None
         self._rules = NameRules(settings.value("ssl.principal.mapping.rules"))
 
+        self._ends: list[Callable[[], None]] = []
         self.exchanges: Mapping[str, Callable[[], ServerExchange]] = {}
         """What begins an exchange of each SASL mechanism that clients may use."""
         if settings.is_sasl:
-            self.exchanges = server_exchanges(settings, runtime, credentials)
+            self.exchanges = server_exchanges(settings, runtime, credentials, self._ends)
         self.frame_bytes_max: int = settings.value("sasl.server.max.receive.size")
         """Largest frame in bytes of a client that is not authenticated yet by SASL."""
         delay_ms: int = settings.value("connection.failed.authentication.delay.ms")
         self.failure_delay_s = delay_ms / 1000
+
+    def close(self) -> None:
+        """End background work."""
+        for end in self._ends:
+            end()
 
     def lifetime_ms(self, mechanism: str, expires_ms: int | None) -> int | None:
         """Return how long a session lasts whose credential ends at `expires_ms`; None: for ever."""

@@ -1,7 +1,8 @@
-"""SASL OAUTHBEARER (RFC 7628) with unsecured tokens, which are for tests.
+"""SASL OAUTHBEARER (RFC 7628), and unsecured tokens, which are for tests.
 
-A token is a JWS of algorithm `none`: anyone can make one. Kafka:
-OAuthBearerSaslServer, OAuthBearerUnsecuredValidatorCallbackHandler, OAuthBearerUnsecuredJws.
+An unsecured token is a JWS of algorithm `none`: anyone can make one. `signed_tokens.py` checks
+others. Kafka: OAuthBearerSaslServer, OAuthBearerUnsecuredValidatorCallbackHandler,
+OAuthBearerUnsecuredJws.
 """
 
 from __future__ import annotations
@@ -18,15 +19,31 @@ from tidelog_storage.config_key import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["BearerServer", "Rules"]
+__all__ = ["BearerServer", "Rules", "TokenError", "Verified", "is_time"]
 
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _FIRST = re.compile(rf"n,(?:a=({_NAME}))?,\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01")
 _AUTH = re.compile(r"([\w]+) +([-_~+/.a-zA-Z0-9]+=*)")
 
 
+class Verified(NamedTuple):
+    """An acceptable token: the user, and its end in milliseconds since 1970."""
+
+    user: str
+    expires_ms: int
+
+
+class TokenError(Exception):
+    """A token is refused: the status that the client gets, and the scope that it lacks."""
+
+    def __init__(self, status: str, scope: str | None = None) -> None:
+        super().__init__(status)
+        self.status = status
+        self.scope = scope
+
+
 class Rules(NamedTuple):
-    """What a token must have."""
+    """What an unsecured token must have."""
 
     principal_claim: str
     scope_claim: str
@@ -46,15 +63,36 @@ class Rules(NamedTuple):
             int(skew),
         )
 
+    def verify(self, value: str, now_ms: int) -> Verified:
+        """Return the user and the end of a token; TokenError."""
+        claims = _claims(value)
+        if claims is None:
+            raise TokenError("invalid_token")
+        user = claims.get(self.principal_claim)
+        issued, expires = claims.get("iat"), claims.get("exp")
+        if not (isinstance(user, str) and user.strip() and is_time(expires)):
+            raise TokenError("invalid_token")
+        if issued is not None and not (
+            is_time(issued) and issued * 1000 - self.skew_ms <= now_ms and expires > issued
+        ):
+            raise TokenError("invalid_token")
+        if now_ms - self.skew_ms >= expires * 1000:
+            raise TokenError("invalid_token")
+        scope = claims.get(self.scope_claim, [])
+        # As in Kafka: a text is one scope, whatever blanks are in it.
+        scopes = {scope.strip()} if isinstance(scope, str) else set(scope)
+        if not self.scopes <= scopes:
+            raise TokenError("insufficient_scope", f"[{', '.join(sorted(self.scopes))}]")
+        return Verified(user, int(expires * 1000))
+
 
 class BearerServer:
-    """A server's side."""
+    """A server's side. `verify` checks a token; TokenError."""
 
     is_of_token = False
 
-    def __init__(self, rules: Rules, wall_ms: Callable[[], int]) -> None:
-        self._rules = rules
-        self._wall_ms = wall_ms
+    def __init__(self, verify: Callable[[str], Verified]) -> None:
+        self._verify = verify
         self._error = ""
         self.user: str | None = None
         self.expires_ms: int | None = None
@@ -64,45 +102,21 @@ class BearerServer:
         if token == b"\x01" and self._error:
             raise RefusedError.openly(self._error)
         wanted, value = _parsed(token)
-        problem = self._check(value)
-        if problem is not None:
-            status, scope = problem
-            self._error = f'{{"status":"{status}"'
-            if scope is not None:
-                self._error += f', "scope":"{scope}"'
+        try:
+            user, expires_ms = self._verify(value)
+        except TokenError as error:
+            self._error = f'{{"status":"{error.status}"'
+            if error.scope is not None:
+                self._error += f', "scope":"{error.scope}"'
             self._error += "}"
             return self._error.encode()
-        if wanted and wanted != self.user:
-            user, self.user = self.user, None
+        if wanted and wanted != user:
             raise RefusedError.openly(
                 f"Authentication failed: Client requested an authorization id ({wanted}) that is"
                 f" different from the token's principal name ({user})"
             )
+        self.user, self.expires_ms = user, expires_ms
         return b""
-
-    def _check(self, value: str) -> tuple[str, str | None] | None:
-        """Take an acceptable token; return status and scope of the error of another one."""
-        rules, claims = self._rules, _claims(value)
-        if claims is None:
-            return "invalid_token", None
-        user = claims.get(rules.principal_claim)
-        issued, expires = claims.get("iat"), claims.get("exp")
-        now_ms = self._wall_ms()
-        if not (isinstance(user, str) and user.strip() and _is_time(expires)):
-            return "invalid_token", None
-        if issued is not None and not (
-            _is_time(issued) and issued * 1000 - rules.skew_ms <= now_ms and expires > issued
-        ):
-            return "invalid_token", None
-        if now_ms - rules.skew_ms >= expires * 1000:
-            return "invalid_token", None
-        scope = claims.get(rules.scope_claim, [])
-        # As in Kafka: a text is one scope, whatever blanks are in it.
-        scopes = {scope.strip()} if isinstance(scope, str) else set(scope)
-        if not rules.scopes <= scopes:
-            return "insufficient_scope", f"[{', '.join(sorted(rules.scopes))}]"
-        self.user, self.expires_ms = user, int(expires * 1000)
-        return None
 
 
 def _parsed(token: bytes) -> tuple[str, str]:
@@ -135,5 +149,6 @@ def _unpadded(part: str) -> bytes:
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
-def _is_time(value: object) -> TypeGuard[float]:
+def is_time(value: object) -> TypeGuard[float]:
+    """Return whether a claim is a time: a number of seconds."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12

@@ -8,7 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from tidelog.config.security_keys import MECHANISMS
+from tidelog.config.security_keys import (
+    BEARER,
+    MECHANISMS,
+    SIGNED_VALIDATORS,
+    UNSECURED_VALIDATOR,
+    VALIDATORS,
+)
 from tidelog.security.jaas import login_entry
 from tidelog.security.oauthbearer import BearerServer, Rules
 from tidelog.security.plain import PlainServer, users_of
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
 
     from tidelog.config.listeners import ListenerSettings
     from tidelog.seams import Runtime
+    from tidelog.security.oauthbearer import Verified
     from tidelog.security.scram import Credentials
 
 __all__ = ["ServerExchange", "server_exchanges"]
@@ -41,9 +48,13 @@ class ServerExchange(Protocol):
 
 
 def server_exchanges(
-    settings: ListenerSettings, runtime: Runtime, credentials: Callable[[], Credentials]
+    settings: ListenerSettings,
+    runtime: Runtime,
+    credentials: Callable[[], Credentials],
+    ends: list[Callable[[], None]],
 ) -> dict[str, Callable[[], ServerExchange]]:
-    """Return what begins an exchange of each mechanism that a listener has; ConfigError."""
+    """Return what begins an exchange of each mechanism that a listener has; ConfigError. `ends`
+    gets what ends their background work."""
     key = settings.key("sasl.enabled.mechanisms")
     mechanisms = settings.value("sasl.enabled.mechanisms")
     if not mechanisms:
@@ -65,5 +76,44 @@ def server_exchanges(
             )
         else:
             rules = Rules.of(jaas, entry.options)
-            exchanges[mechanism] = partial(BearerServer, rules, runtime.clock.wall_ms)
+            verify = _verifier(settings, rules, runtime, ends)
+            exchanges[mechanism] = partial(BearerServer, verify)
     return exchanges
+
+
+def _verifier(
+    settings: ListenerSettings, rules: Rules, runtime: Runtime, ends: list[Callable[[], None]]
+) -> Callable[[str], Verified]:
+    """Return what checks tokens of OAUTHBEARER; ConfigError."""
+    name = "sasl.server.callback.handler.class"
+    handler = settings.value(name, BEARER)
+    wall_ms = runtime.clock.wall_ms
+    if handler is None or handler == UNSECURED_VALIDATOR:
+        return lambda value: rules.verify(value, wall_ms())
+    if handler not in SIGNED_VALIDATORS:
+        key = settings.key(name, BEARER)
+        raise ConfigError(key, f"{key}: {handler} is none of {', '.join(VALIDATORS)}")
+    url = settings.value("sasl.oauthbearer.jwks.endpoint.url", BEARER)
+    key = settings.key("sasl.oauthbearer.jwks.endpoint.url", BEARER)
+    if url is None:
+        raise ConfigError(key, f"{key}: is missing, and {name} checks signed tokens")
+    try:
+        from tidelog.security.signed_tokens import (  # noqa: PLC0415 - an extra
+            Expected,
+            SignedTokens,
+        )
+    except ModuleNotFoundError:
+        raise ConfigError(
+            key, f"{key}: signed tokens need PyJWT: pip install 'tidelog[security]'"
+        ) from None
+    from tidelog.security.jwks import KeySet, Pauses  # noqa: PLC0415 - few listeners have keys
+
+    pauses = Pauses(
+        settings.value("sasl.oauthbearer.jwks.endpoint.refresh.ms", BEARER),
+        settings.value("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", BEARER),
+        settings.value("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", BEARER),
+    )
+    expected = Expected.of(settings, BEARER)
+    keys = KeySet(key, url, pauses, runtime)
+    ends.append(keys.close)
+    return SignedTokens(expected, keys, wall_ms).verify

@@ -45,7 +45,8 @@ def _number(value: int) -> str:
 def unsigned(header: dict[str, Any] | None = None, /, **claims: Any) -> str:
     """A token of algorithm `none`; claims without a value are left out."""
     known = {key: value for key, value in claims.items() if value is not None}
-    parts = [header or {"alg": "none"}, known]
+    head = {key: value for key, value in (header or {"alg": "none"}).items() if value is not None}
+    parts = [head, known]
     return ".".join([*(encoded(json.dumps(part).encode()) for part in parts), ""])
 
 
