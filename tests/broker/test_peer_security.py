@@ -17,6 +17,7 @@ from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig, ConfigError
 from tidelog.network.peer_security import PeerSecurities
 from tidelog.network.peers import PeerChannel, PeerError
 from tidelog.runtime import system_runtime
+from tidelog.security.scram import Credentials
 from tidelog_protocol.messages.groups import HeartbeatRequest
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ async def inner(settings: BrokerConfig) -> AsyncIterator[Inner]:
     it = Inner()
     connections = it.broker.connections
     connections.guard(settings.listener_settings("INNER"), it.runtime)
-    connections.credentials = credential
+    connections.credentials = lambda: Credentials(credential)
     listener = await it.runtime.network.listen(
         "127.0.0.1",
         0,
@@ -335,7 +336,7 @@ def test_a_server_that_cannot_prove_the_password_is_refused() -> None:
 
     async def test() -> None:
         async with inner(settings) as it:
-            it.broker.connections.credentials = lambda _user, _mechanism: good
+            it.broker.connections.credentials = lambda: Credentials(lambda _user, _number: good)
             with pytest.raises(PeerError, match="Invalid server signature"):
                 await it.channel(settings).ask(HEARTBEAT)
 
