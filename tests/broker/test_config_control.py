@@ -416,7 +416,7 @@ def test_what_only_the_asked_broker_can_do() -> None:
         resource(LOGGER, "3", change, replaces=True),
     ]
     once = "Each resource must appear at most once."
-    refused = refused_by_the_asked(broker_config(), resources)
+    refused = refused_by_the_asked(broker_config(), {}, resources)
     assert {index: refusal.message for index, refusal in refused.items()} == {
         0: "Unexpected broker id, expected 1, but received 2",
         4: "Logger root does not exist!",
@@ -502,5 +502,5 @@ def test_many_resources_of_one_name_are_compared_once_each() -> None:
     many = [resource(TOPIC, Name("e"), ("flush.ms", SET, "7")) for _ in range(1000)]
     decision = alter_configs(IMAGE, broker_config(), many)
     assert {each.code for each in decision.results} == {ErrorCode.INVALID_REQUEST}
-    assert len(refused_by_the_asked(broker_config(), many)) == len(many)
+    assert len(refused_by_the_asked(broker_config(), {}, many)) == len(many)
     assert compared < 10_000

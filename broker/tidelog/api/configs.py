@@ -190,7 +190,8 @@ class ConfigsApi:
         async def handle(context: RequestContext, request: Any) -> Any:
             from tidelog.cluster.controller.configs import refused_by_the_asked
 
-            refused = refused_by_the_asked(self._config, _resources(request))
+            dynamic = self._metadata.image.broker_config(self._config.node_id)
+            refused = refused_by_the_asked(self._config, dynamic, _resources(request))
             if not refused:
                 return await forward(context, request)
             asked = list(request.resources)

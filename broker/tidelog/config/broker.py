@@ -13,7 +13,14 @@ from tidelog.config import group_keys
 from tidelog.config import keys as config_keys
 from tidelog.config.authorizer_keys import AuthorizerKeys, check_authorizer
 from tidelog.config.group_limits import check_group_keys
-from tidelog.config.listeners import ListenerSettings, check_listener_name, security_protocols
+from tidelog.config.listeners import (
+    ListenerSettings,
+    broken_listeners,
+    check_listener_name,
+    listed,
+    security_protocols,
+    shared_port,
+)
 from tidelog.config.security_keys import SaslKeys, TlsKeys, TokenKeys
 from tidelog.config.tiered_keys import TieredKeys, is_place_of_store
 from tidelog.config.vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
@@ -208,6 +215,12 @@ class BrokerConfig(
                 f"You must set `node.id` to the same value as `broker.id`: "
                 f"{self.node_id} is not {self.broker_id}.",
             )
+        if not self.listeners:
+            raise ConfigError(
+                "listeners",
+                "Configuration 'listeners' must not be empty. Valid values include: any non-empty"
+                " value",
+            )
         if not self.client_listeners():
             raise ConfigError("listeners", "There must be at least one broker listener.")
         if not self.connections_per_ip() and not self.max_connections_per_ip:
@@ -271,8 +284,8 @@ class BrokerConfig(
             if not any(protocols.get(name, "PLAINTEXT") != "PLAINTEXT" for name in names):
                 protocols.setdefault(listener, "PLAINTEXT")
         if listener not in protocols:
-            raise ConfigError(
-                key, f"Listener with name {listener} defined in listeners not found in {key}."
+            raise broken_listeners(
+                key, self.listeners, f"No security protocol defined for listener {listener}"
             )
         return ListenerSettings(self.__dict__, self.given, listener, protocols[listener])
 
@@ -496,15 +509,20 @@ def parse_endpoints(key: str, entries: list[str]) -> list[Endpoint]:
         name, separator, address = entry.partition("://")
         host, colon, port = address.rpartition(":")
         if not (separator and colon and name and port.isascii() and port.isdigit()):
-            raise ConfigError(key, f"Unable to parse {entry} to a broker endpoint")
+            reason = f"Unable to parse {entry} to a broker endpoint"
+            raise broken_listeners(key, entries, reason)
         if int(port) > 65535:
-            raise ConfigError(key, f"Unable to parse {entry} to a broker endpoint: port {port}")
+            reason = f"Unable to parse {entry} to a broker endpoint: port {port}"
+            raise broken_listeners(key, entries, reason)
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         endpoints.append(Endpoint(name.upper(), host, int(port)))
     names = [endpoint.name for endpoint in endpoints]
     if len(set(names)) != len(names):
-        raise ConfigError(
-            key, f"Each listener must have a different name, {key}: {','.join(entries)}"
-        )
+        reason = f"Each listener must have a different name, {key}: {listed(entries)}"
+        raise broken_listeners(key, entries, reason)
+    if key == "listeners":
+        reason = shared_port([(endpoint.host, endpoint.port) for endpoint in endpoints], entries)
+        if reason is not None:
+            raise broken_listeners(key, entries, reason)
     return endpoints

@@ -11,11 +11,19 @@ from tidelog.config.security_keys import PROTOCOLS, SaslKeys, TlsKeys
 from tidelog_storage.config_key import ConfigError, collect_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tidelog_storage.config_key import ConfigKey
 
-__all__ = ["LISTENER_PREFIX", "ListenerSettings", "check_listener_name", "security_protocols"]
+__all__ = [
+    "LISTENER_PREFIX",
+    "ListenerSettings",
+    "broken_listeners",
+    "check_listener_name",
+    "listed",
+    "security_protocols",
+    "shared_port",
+]
 
 LISTENER_PREFIX = "listener.name."
 _OWN = {**collect_keys(TlsKeys), **collect_keys(SaslKeys)}
@@ -94,6 +102,49 @@ def check_listener_name(name: str) -> ConfigKey | None:
     return None
 
 
+def listed(entries: Sequence[str]) -> str:
+    """Return entries of `listeners` as Kafka's texts have them."""
+    return f"[{', '.join(entries)}]"
+
+
+def broken_listeners(key: str, entries: Sequence[str], reason: str) -> ConfigError:
+    """Return the error of listeners that no broker can have (Kafka's AbstractKafkaConfig)."""
+    return ConfigError(key, f"Error creating broker listeners from '{listed(entries)}': {reason}")
+
+
+def shared_port(addresses: Sequence[tuple[str, int]], entries: Sequence[str]) -> str | None:
+    """Return why these listeners cannot share a port: only an IPv4 and an IPv6 address may."""
+    by_port: dict[int, list[str]] = {}
+    for host, port in addresses:
+        if port:
+            by_port.setdefault(port, []).append(host)
+    where = f"listeners: {listed(entries)}"
+    for port, hosts in by_port.items():
+        kinds = sorted(filter(None, (_address_kind(host) for host in hosts)))
+        if len(hosts) == 1 or (kinds == [4, 6] and len(hosts) == 2):
+            continue
+        if len(kinds) == 2 and kinds != [4, 6]:
+            return (
+                "If you have two listeners on the same port then one needs to be IPv4 and the other"
+                f" IPv6, {where}, port: {port}"
+            )
+        if kinds and kinds != [4, 6]:
+            return (
+                "Each listener must have a different port unless exactly one listener has an IPv4"
+                f" address and the other IPv6 address, {where}, port: {port}"
+            )
+        return f"Each listener must have a different port, {where}"
+    return None
+
+
+def _address_kind(host: str) -> int:
+    """Return 4 or 6 for an IP address, 0 for a name."""
+    if ":" in host:
+        return 6
+    parts = host.split(".")
+    return 4 if len(parts) == 4 and all(part.isascii() and part.isdigit() for part in parts) else 0
+
+
 def security_protocols(text: str) -> dict[str, str]:
     """Return the protocol of each listener that listener.security.protocol.map names; ConfigError
     for another form."""
@@ -103,9 +154,7 @@ def security_protocols(text: str) -> dict[str, str]:
         if not (colon and listener):
             raise ConfigError(name, f"{name}: {entry!r} is not of the form LISTENER:PROTOCOL")
         if protocol.upper() not in PROTOCOLS:
-            raise ConfigError(
-                name, f"{name}: {protocol!r} of {listener} is none of {', '.join(PROTOCOLS)}"
-            )
+            raise ConfigError(name, f"Invalid security protocol `{protocol}` defined in {name}")
         protocols[listener.upper()] = protocol.upper()
     return protocols
 

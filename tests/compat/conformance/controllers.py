@@ -2,7 +2,8 @@
 
 The cases are those of a single broker whose API controllers list, asked of its controller, and
 those of `cases_controllers`, for APIs that controllers alone serve. What a case asks of another API
-goes to the broker beside it. `python -m compat.conformance.controllers`: as its parent.
+goes to the broker beside it, whose listeners are changed at the end.
+`python -m compat.conformance.controllers`: as its parent.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from compat.brokers import Tidelog
 from compat.conformance import registry
 from compat.conformance.cases_configs import APPEND, DELETE, SET, SUBTRACT
 from compat.conformance.cases_controllers import CASES
+from compat.conformance.cases_listeners import CASES as LISTENERS
 from compat.conformance.door import Door
 from compat.conformance.recording import FOLDER, comparable
 from compat.conformance.registry import runs
@@ -98,14 +100,20 @@ def collect(node: Node, *patterns: str, nonce: str = "") -> dict[str, Transcript
     ranges = served_ranges(node.controller)
     of_brokers = [one for one in registry.CASES if one.api != OF_THE_LOG]
     transcripts = {}
-    for run in runs(ranges, (*of_brokers, *CASES)):
+    for run in runs(ranges, (*of_brokers, *CASES, *LISTENERS)):
+        at_broker = run.case in LISTENERS
+        key = run.key if at_broker else run.key + AT_CONTROLLER
         if any(fnmatch.fnmatch(run.key, pattern) for pattern in LEFT_OUT) or not any(
-            fnmatch.fnmatch(run.key + AT_CONTROLLER, pattern) for pattern in patterns or ("*",)
+            fnmatch.fnmatch(key, pattern) for pattern in patterns or ("*",)
         ):
             continue
         started = time.monotonic()
-        session = ControllerSession(run, node, nonce)
-        transcripts[run.key + AT_CONTROLLER] = comparable(carried_out(run, session), nonce)
+        session = (
+            Session(run, node.bootstrap, nonce)
+            if at_broker
+            else ControllerSession(run, node, nonce)
+        )
+        transcripts[key] = comparable(carried_out(run, session), nonce)
         if time.monotonic() - started > SLOW_S:
             print(f"  {run.key} took {time.monotonic() - started:.1f} s", flush=True)
     return transcripts

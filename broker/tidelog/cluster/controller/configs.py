@@ -28,6 +28,8 @@ from tidelog.cluster.metadata.image import (
 from tidelog.config.broker import ALTERABLE_KEYS, update_mode
 from tidelog.config.client_metrics import CLIENT_METRICS_KEYS, OutOfRangeError, subscription_of
 from tidelog.config.group_settings import GROUP_KEYS, validate_group
+from tidelog.config.listener_changes import LISTENER_KEYS, check_listener_changes
+from tidelog.config.listeners import LISTENER_PREFIX
 from tidelog.config.vocabulary import PER_BROKER, READ_ONLY
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.metadata_records import ClearElrRecord, ConfigRecord
@@ -49,7 +51,7 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 _TYPES = (RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP)
 _MIN_ISR_KEY = "min.insync.replicas"
-_OWN = ("cordoned.log.dirs", "listener.security.protocol.map", "listeners")
+_OWN = ("cordoned.log.dirs", *LISTENER_KEYS)
 _POOLS = (
     "background.threads",
     "num.io.threads",
@@ -169,10 +171,13 @@ def _cleared_eligible(image: ClusterImage, records: Sequence[ConfigRecord]) -> l
 
 
 def refused_by_the_asked(
-    config: BrokerConfig, resources: Sequence[Resource]
+    config: BrokerConfig, dynamic: Mapping[str, str], resources: Sequence[Resource]
 ) -> dict[int, RefusedError]:
     """Return what a broker refuses before it forwards the rest, by index: settings of another
-    broker, loggers, unknown types, and what is named twice."""
+    broker, loggers, unknown types, and what is named twice.
+
+    `dynamic` are the broker's settings that were set while it runs.
+    """
     named = Counter((resource.type, resource.name) for resource in resources)
     refused = {}
     for index, resource in enumerate(resources):
@@ -182,7 +187,7 @@ def refused_by_the_asked(
             _check_keys(resource)
             if resource.type not in _types(resource):
                 raise _invalid(f"Unknown resource type {resource.type}")
-            _check_owner(config, resource)
+            _check_owner(config, dynamic, resource)
         except RefusedError as refusal:
             refused[index] = refusal
     return refused
@@ -193,35 +198,39 @@ def _types(resource: Resource) -> tuple[int, ...]:
     return _TYPES if resource.replaces else (*_TYPES, RESOURCE_BROKER_LOGGER)
 
 
-def _check_owner(config: BrokerConfig, resource: Resource) -> None:
+def _check_owner(config: BrokerConfig, dynamic: Mapping[str, str], resource: Resource) -> None:
     if resource.type == RESOURCE_BROKER_LOGGER and not resource.replaces:
         _alter_logger(config, resource)
     elif resource.type == RESOURCE_BROKER and resource.name != DEFAULT_BROKER_RESOURCE:
         node_id = parse_node_id(resource.name)
         if node_id is not None and node_id != config.node_id:
             raise _foreign(config, resource.name)
-        _check_own(config, resource)
+        _check_own(config, dynamic, resource)
 
 
-def _check_own(config: BrokerConfig, resource: Resource) -> None:
-    """Check what only the broker itself knows: its log directories, and what it advertises."""
-    wanted = {
-        change.name: change.value or ""
-        for change in resource.changes
-        if change.name in _OWN and change.operation in (SET, APPEND)
-    }
+def _check_own(config: BrokerConfig, dynamic: Mapping[str, str], resource: Resource) -> None:
+    """Check what only the broker itself knows: its log directories and its listeners."""
+    wanted = {} if resource.replaces else _own_settings(dynamic)
+    for change in resource.changes:
+        if change.operation == DELETE:
+            wanted.pop(change.name, None)
+        elif change.operation in (SET, APPEND) and change.value is not None:
+            wanted[change.name] = change.value
     try:
-        new = config.with_dynamic(wanted)
+        new = config.with_dynamic(_own_settings(wanted))
         new.check_cordoned()
+        if any(change.name in LISTENER_KEYS for change in resource.changes):
+            check_listener_changes(config.with_dynamic(_own_settings(dynamic)), new)
     except ConfigError as error:
         raise _invalid(error.message) from None
-    advertised = sorted(one.name for one in config.advertised_endpoints())
-    listeners = sorted(one.name for one in new.client_listeners())
-    if "listeners" in wanted and not set(advertised) <= set(listeners):
-        raise _invalid(
-            f"Advertised listeners '{', '.join(advertised)}' must be a subset of listeners"
-            f" '{', '.join(listeners)}'"
-        )
+
+
+def _own_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in settings.items()
+        if name in _OWN or name.startswith(LISTENER_PREFIX)
+    }
 
 
 def _foreign(config: BrokerConfig, name: str) -> RefusedError:
