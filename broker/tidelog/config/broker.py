@@ -522,7 +522,7 @@ def parse_endpoints(key: str, entries: list[str]) -> list[Endpoint]:
         reason = f"Each listener must have a different name, {key}: {listed(entries)}"
         raise broken_listeners(key, entries, reason)
     if key == "listeners":
-        reason = shared_port([(endpoint.host, endpoint.port) for endpoint in endpoints], entries)
-        if reason is not None:
-            raise broken_listeners(key, entries, reason)
+        shared = shared_port([(endpoint.host, endpoint.port) for endpoint in endpoints], entries)
+        if shared is not None:
+            raise broken_listeners(key, entries, shared)
     return endpoints
