@@ -107,6 +107,9 @@ def test_append_starts_from_kafkas_default() -> None:
 
 INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG
 UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
+MAP, SECONDS = "listener.security.protocol.map", "listener.name.extra.connections.max.reauth.ms"
+TWO = "PLAINTEXT://:1,EXTRA://:2"
+WITH_EXTRA, SASL_EXTRA = (f"PLAINTEXT:PLAINTEXT,EXTRA:{kind}" for kind in ("PLAINTEXT", "SASL_SSL"))
 
 
 @pytest.mark.parametrize(
@@ -427,6 +430,30 @@ def test_what_only_the_asked_broker_can_do() -> None:
         10: "Unknown resource type 77",
         11: "Unknown resource type 8",
     }
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "changes", "reason"),
+    [
+        ({}, {"listeners": "PLAINTEXT://:1,EXTRA://:2"}, "No security protocol defined for"),
+        ({"listeners": TWO, MAP: WITH_EXTRA}, {"listeners": TWO.replace("2", "3")}, None),
+        ({"listeners": TWO, MAP: WITH_EXTRA}, {"listeners": "EXTRA://:2"}, "Advertised listeners"),
+        ({"listeners": TWO, MAP: WITH_EXTRA}, {MAP: SASL_EXTRA}, "Security protocol cannot be"),
+        ({"listeners": TWO, MAP: WITH_EXTRA}, {"listeners": TWO, SECONDS: "9"}, "for existing"),
+        ({"listeners": TWO, MAP: WITH_EXTRA, SECONDS: "9"}, {"listeners": TWO}, None),
+        ({}, {"listeners": TWO, MAP: WITH_EXTRA, SECONDS: "9"}, None),
+        ({}, {"listeners": "PLAINTEXT://:1,EXTRA://:1", MAP: WITH_EXTRA}, "a different port"),
+    ],
+)
+def test_listeners_of_a_running_broker(
+    dynamic: dict[str, str], changes: dict[str, str], reason: str | None
+) -> None:
+    asked = resource(BROKER, "1", *((key, SET, value) for key, value in changes.items()))
+    refused = refused_by_the_asked(broker_config(listeners="PLAINTEXT://:1"), dynamic, [asked])
+    if reason is None:
+        assert refused == {}
+    else:
+        assert reason in (refused[0].message or "")
 
 
 def test_lists_of_a_broker() -> None:

@@ -9,6 +9,7 @@ group_limits.py  minimum and maximum of these, and the rules between them
 group_settings.py  what one group may set for itself
 client_metrics.py  what one subscription of clients' metrics may set (KIP-714)
 security_keys.py  settings of TLS and SASL; listeners.py  the values of one listener
+listener_changes.py  what a running broker may change of its listeners
 patterns.py    regular expressions of clients
 broker.py      BrokerConfig: the settings of one broker, checked
 properties.py  Java's properties format
