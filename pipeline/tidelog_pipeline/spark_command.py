@@ -224,10 +224,11 @@ def _client_options(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     from tidelog.config.properties import parse_properties
+    from tidelog_storage.config_key import ConfigError
 
     try:
         properties = parse_properties(file.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ConfigError) as error:
         reason = getattr(error, "strerror", None) or error
         raise common.CommandError(f"{file}: {reason}") from None
     return {f"kafka.{name}": text for name, text in properties.items()}

@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import tidelog
 from tidelog.embedded.tier_view import TierViewer
@@ -69,3 +69,36 @@ def produce(servers: str, topic: str, numbers: Iterable[int], **settings: str) -
         if number % 20 == 1:
             producer.flush()
     assert producer.flush(30) == 0
+
+
+def consumed(servers: str, topic: str, partitions: int = 1) -> list[tuple]:
+    """(partition, timestamp, key, value, headers) of committed records, in their order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.assign([TopicPartition(topic, n, 0) for n in range(partitions)])
+    found, ended = [], set()
+    while len(ended) < partitions:
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error():
+            ended.add(message.partition())
+        else:
+            found.append(
+                (
+                    message.partition(),
+                    message.timestamp()[1],
+                    message.key(),
+                    message.value(),
+                    message.headers(),
+                )
+            )
+    consumer.close()
+    return sorted(found, key=lambda each: each[0])

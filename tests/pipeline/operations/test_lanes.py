@@ -6,9 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
-from confluent_kafka import Consumer, TopicPartition
-
-from support.history import broker, create_tiered, produce
+from support.history import broker, consumed, create_tiered, produce
 from tidelog_pipeline.operations import OperationError, Source
 from tidelog_pipeline.operations.lanes import (
     Lane,
@@ -26,39 +24,6 @@ from tidelog_protocol.records import Record
 def servers(tmp_path_factory):
     with broker(str(tmp_path_factory.mktemp("remote"))) as servers:
         yield servers
-
-
-def consumed(servers: str, topic: str, partitions: int = 1) -> list[tuple]:
-    """(partition, timestamp, key, value, headers) of committed records, in their order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "none",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.assign([TopicPartition(topic, n, 0) for n in range(partitions)])
-    found, ended = [], set()
-    while len(ended) < partitions:
-        message = consumer.poll(30)
-        assert message is not None
-        if message.error():
-            ended.add(message.partition())
-        else:
-            found.append(
-                (
-                    message.partition(),
-                    message.timestamp()[1],
-                    message.key(),
-                    message.value(),
-                    message.headers(),
-                )
-            )
-    consumer.close()
-    return sorted(found, key=lambda each: each[0])
 
 
 def rows(count: int):
