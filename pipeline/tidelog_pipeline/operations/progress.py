@@ -25,7 +25,7 @@ class Progress:
     def __init__(self, what: str, total: int) -> None:
         self._what = what
         self._total = max(total, 1)
-        self._done = 0
+        self._done = self._most = 0
         self._is_shown = sys.stderr.isatty()
 
     def add(self, amount: int) -> None:
@@ -56,8 +56,9 @@ class Progress:
             print(file=sys.stderr)
 
     def _show(self, done: int) -> None:
+        self._most = max(self._most, done)  # between two stages no task runs
         if self._is_shown:
-            share = min(done / self._total, 1.0)
+            share = min(self._most / self._total, 1.0)
             bar = "#" * int(_WIDTH * share)
             print(f"\r{self._what} [{bar:<{_WIDTH}}] {share:4.0%}", end="", file=sys.stderr)
             sys.stderr.flush()
