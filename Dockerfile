@@ -3,7 +3,7 @@
 ARG BASE=python:3.13-slim
 FROM ${BASE} AS build
 ARG PIP_NO_INDEX
-ARG EXTRAS=control,metrics,s3
+ARG EXTRAS=control,metrics,s3,security
 WORKDIR /source
 COPY . .
 RUN python3 -m venv /opt/tidelog \

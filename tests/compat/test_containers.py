@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from testcontainers.core.config import testcontainers_config
 
+import tidelog
 from support.docker_engine import IMAGE, build_image, docker_engine
 from support.examples import UNAVAILABLE, needs_of
 from support.snippets import Snippet, of, run_script
@@ -51,14 +52,17 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             gc.collect()  # a socket that is left fails this test, not a later one
 
 
-def written_and_read(bootstrap: str, topic: str) -> list[bytes]:
+def written_and_read(
+    bootstrap: str, topic: str, config: dict[str, Any] | None = None
+) -> list[bytes]:
     """What librdkafka reads of three records that it wrote."""
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    config = config or {"bootstrap.servers": bootstrap}
+    producer = Producer({**config, "acks": "all"})
     for value in (b"a", b"b", b"c"):
         producer.produce(topic, value, partition=0)
     assert producer.flush(READ_S_MAX) == 0
     group = {"group.id": "g", "auto.offset.reset": "earliest"}
-    consumer = Consumer({"bootstrap.servers": bootstrap, **group})
+    consumer = Consumer({**config, **group})
     try:
         consumer.subscribe([topic])
         return [message.value() for message in consumer.consume(3, READ_S_MAX)]
@@ -77,6 +81,16 @@ def test_brokers_are_reached_through_mapped_ports_and_controlled(engine: Any) ->
         left = kafka.control.ask("brokers.kill", {"broker": 2}).bootstrap_servers
         assert left.split(",") == [servers.split(",")[0], servers.split(",")[2]]
         assert written_and_read(left, "survives") == [b"a", b"b", b"c"]
+
+
+def test_secured_brokers_are_reached_through_mapped_ports(engine: Any) -> None:
+    with TidelogContainer(IMAGE).with_brokers(2).with_security("sasl_ssl") as kafka:
+        config = kafka.client_config("confluent-kafka", mechanism="SCRAM-SHA-512")
+        assert written_and_read(kafka.get_bootstrap_server(), "t", config) == [b"a", b"b", b"c"]
+        found = kafka.exec(["stat", "-c", "%a %U", "/tmp/tidelog-security/secrets.json"])
+        assert found.output == b"600 appuser\n"
+        with pytest.raises(tidelog.ClusterError, match="no listeners with bad certificates"):
+            kafka.client_config("java", certificate="expired")
 
 
 def test_variables_of_kafkas_image_start_one_broker(engine: Any) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from compat.jvm import Jvm, ToolResult
+
 pytestmark = [
     pytest.mark.compat,
     pytest.mark.timeout(300),
@@ -201,3 +203,35 @@ def test_brokers_authenticate_to_each_other_and_users_have_the_rights_of_acls() 
         cluster.wait_for(
             lambda state: all(len(one.isr) == 2 for one in state.topic("allowed").partitions)
         )
+
+
+@pytest.mark.nightly
+def test_kafka_configs_sets_users_of_a_secured_cluster(
+    secured: Secured, java: Jvm, tmp_path: Path
+) -> None:
+    """A user that kafka-configs sets lists topics until it is removed."""
+    cluster = secured.of("sasl_ssl")
+    cluster.create_topic("of-the-tools")
+
+    def run(main: str, *words: str, **wishes: Any) -> ToolResult:
+        file = tmp_path / "client.properties"
+        file.write_text(cluster.client_config("java", **wishes))
+        place = ("--bootstrap-server", cluster.bootstrap_servers, "--command-config", str(file))
+        return java.tool(main, *words, *place)
+
+    new = {"user": "carol", "password": "carols", "mechanism": "SCRAM-SHA-256"}
+    assert "Exception" in run("TopicCommand", "--list", **new).err
+    of_carol = ("--entity-type", "users", "--entity-name", "carol")
+    configs = "kafka.admin.ConfigCommand"
+    change = ("--alter", "--add-config", "SCRAM-SHA-256=[password=carols]")
+    done = run(configs, *of_carol, *change, user="admin")
+    assert done.out.strip() == "Completed updating config for user carol."
+    described = run(configs, *of_carol, "--describe", user="admin")
+    assert described.out.strip() == (
+        "SCRAM credential configs for user-principal 'carol' are SCRAM-SHA-256=iterations=4096"
+    )
+    listed = run("TopicCommand", "--list", **new)
+    assert "of-the-tools" in listed.out.split(), listed
+    removed = ("--alter", "--delete-config", "SCRAM-SHA-256")
+    assert run(configs, *of_carol, *removed, user="admin").exit == 0
+    assert "Exception" in run("TopicCommand", "--list", **new).err

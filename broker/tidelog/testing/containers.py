@@ -7,18 +7,27 @@ a script with these addresses, then starts the brokers.
 
 from __future__ import annotations
 
+import io
 import secrets
 import shlex
-from typing import TYPE_CHECKING
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
+from tidelog.control.credentials.folder import Credentials
+from tidelog.control.credentials.kinds import Kind, kind_of
+from tidelog.control.credentials.state import SecurityState, client_config
 from tidelog.control.http_client import HttpControl
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Self
+    from collections.abc import Iterator, Sequence
+    from typing import Self, Unpack
+
+    from tidelog.control.credentials.wishes import Wishes
 
 __all__ = ["TidelogContainer", "serve_command"]
 
@@ -27,6 +36,7 @@ CONTROL_PORT = 9990
 START_S_MAX = 60
 # The script is whole when the second file is there.
 SCRIPT, IS_WHOLE = "/tmp/tidelog.start", "/tmp/tidelog.go"  # noqa: S108 - in the container
+CREDENTIALS = "tidelog-security"  # the folder in the container's /tmp
 WAIT = f"until [ -e {IS_WHOLE} ]; do sleep 0.05; done; exec bash {SCRIPT}"
 
 
@@ -55,6 +65,8 @@ class TidelogContainer(DockerContainer):
         self._brokers = 1
         self._options: list[str] = []
         self._token = secrets.token_hex(16)
+        self._security: Kind | None = None
+        self._credentials: tempfile.TemporaryDirectory[str] | None = None
 
     def with_brokers(self, count: int) -> Self:
         """Run this many brokers, all in the one container."""
@@ -71,6 +83,12 @@ class TidelogContainer(DockerContainer):
             self._options.append(f"--tiered-topics={','.join(topics)}")
         return self
 
+    def with_security(self, kind: str) -> Self:
+        """Ask clients for certificates or users, as `security=...` of `tidelog.run` does; they are
+        made on this machine. `client_config` has what clients need."""
+        self._security = kind_of(kind)
+        return self
+
     def with_setting(self, key: str, value: object) -> Self:
         """Set a setting by its Kafka name."""
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -84,7 +102,8 @@ class TidelogContainer(DockerContainer):
         self.with_command(["bash", "-c", WAIT])
         super().start()
         try:
-            command = serve_command(self._brokers, self.get_bootstrap_server(), self._options)
+            options = [*self._options, *self._secured()]
+            command = serve_command(self._brokers, self.get_bootstrap_server(), options)
             self.copy_into_container(f"exec {command}".encode(), SCRIPT, 0o644)
             self.copy_into_container(b"", IS_WHOLE, 0o644)
             ready = LogMessageWaitStrategy("tidelog ready")
@@ -93,6 +112,36 @@ class TidelogContainer(DockerContainer):
             self.stop()
             raise
         return self
+
+    def stop(self, *arguments: Any, **options: Any) -> None:
+        """Stop and remove the container, and the credentials of this machine."""
+        if self._credentials is not None:
+            self._credentials.cleanup()
+            self._credentials = None
+        super().stop(*arguments, **options)
+
+    def _secured(self) -> Iterator[str]:
+        """Make credentials, copy them into the container, and yield the options that name them."""
+        if self._security is None:
+            return
+        container = self.get_wrapped_container()
+        self._credentials = tempfile.TemporaryDirectory(prefix="tidelog-")
+        hosts = [self.get_container_host_ip(), container.attrs["Config"]["Hostname"], "0.0.0.0"]  # noqa: S104 - a name in a certificate
+        hosts += self._network_aliases or []
+        Credentials.make(self._credentials.name, self._security, hosts)
+        owner = int(container.exec_run("id -u").output)
+        container.put_archive("/tmp", _archive(self._credentials.name, owner))  # noqa: S108 - in the container
+        yield f"--security={self._security.name}"
+        yield f"--security-dir=/tmp/{CREDENTIALS}"
+
+    def client_config(self, client: str, **wishes: Unpack[Wishes]) -> Any:
+        """Return the configuration of a client library on this machine: see
+        `Cluster.client_config`. There are no listeners with bad certificates."""
+        servers = self.get_bootstrap_server()
+        if self._security is None or self._credentials is None:
+            return client_config(SecurityState(servers), client, wishes)
+        state = SecurityState(servers, self._security.name, self._credentials.name)
+        return client_config(state, client, wishes)
 
     def _ports(self) -> range:
         """Return the ports of the brokers in the container."""
@@ -108,3 +157,16 @@ class TidelogContainer(DockerContainer):
         """The control calls: faults, time, actions and state, as on `tidelog.run()`."""
         host, port = self.get_container_host_ip(), self.get_exposed_port(CONTROL_PORT)
         return HttpControl(f"http://{host}:{port}", self._token)
+
+
+def _archive(folder: str, owner: int) -> bytes:
+    """Return an archive of a folder's files, which only a user of the container may read."""
+
+    def own(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        entry.uid = entry.gid = owner
+        return entry
+
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        archive.add(Path(folder), CREDENTIALS, filter=own)
+    return data.getvalue()

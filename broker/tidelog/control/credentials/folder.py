@@ -52,7 +52,6 @@ class Credentials:
     def make(cls, path: str, kind: Kind, hosts: Iterable[str]) -> Credentials:
         """Read the folder, make what it lacks, and sign the brokers' certificates for these hosts;
         ClusterError if that cannot be."""
-        check_extra(kind)
         os.makedirs(path, 0o700, exist_ok=True)
         os.chmod(path, 0o700)
         try:
@@ -65,10 +64,14 @@ class Credentials:
                 "broker_password": secrets.token_urlsafe(12),
             }
             credentials = cls(path, kind, known)
-        credentials._known["kind"], credentials.kind = kind.name, kind
-        _write(f"{path}/{_SECRETS}", json.dumps(credentials._known, indent=1).encode())
-        if kind.is_tls:
-            credentials._sign_for_brokers(_with_this_machine(hosts))
+        known = credentials._known
+        known["kind"], credentials.kind = kind.name, kind
+        wanted = _with_this_machine(hosts)
+        if kind.is_tls and not set(wanted) <= set(known.get("hosts", ())):
+            check_extra(kind)
+            credentials._sign_for_brokers(wanted)
+            known["hosts"] = wanted
+        _write(f"{path}/{_SECRETS}", json.dumps(known, indent=1).encode())
         return credentials
 
     @classmethod
