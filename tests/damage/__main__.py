@@ -1,4 +1,8 @@
-"""`python -m damage [WORD...]`: both tables, or the cases whose names have all words."""
+"""`python -m damage [WORD...]`: both tables, or the cases whose names have all words.
+
+The verdicts of one broker are compared with `verdicts.txt`; `python -m damage --record` writes it,
+after a look at what has changed.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from damage.cases import all_cases, cases_of_three
 from damage.directory import build
 from damage.play import UNDETECTABLE, Outcome, Verdict, play
 from damage.three import UNDETECTABLE_OF_THREE, Three
+from damage.verdicts import differences, record
 
 if TYPE_CHECKING:
     from damage.cases import Case
@@ -23,6 +28,7 @@ class Table:
 
     def __init__(self, title: str, words: list[str], undetectable: frozenset[str]) -> None:
         self.counts: collections.Counter[Verdict] = collections.Counter()
+        self.played: dict[str, str] = {}
         self._title = title
         self._words = words
         self._undetectable = undetectable
@@ -37,19 +43,20 @@ class Table:
             return
         if str(case) not in self._undetectable:
             self.counts[outcome.verdict] += 1
+        self.played[str(case)] = outcome.verdict.value
         print(f"{self._title}: {case}: {outcome.verdict.value}  {outcome.losses}", flush=True)
         for text in outcome.said if self._words else ():
             print(f"    {text}")
 
     def close(self) -> int:
-        """The number of silent losses."""
+        """The number of faults."""
         print(self._title, {verdict.value: count for verdict, count in self.counts.items()})
-        return self.counts[Verdict.SILENT]
+        return sum(count for verdict, count in self.counts.items() if verdict.is_fault)
 
 
 def failed(error: BaseException) -> Outcome:
     """A case that could not be played to its end."""
-    return Outcome(Verdict.SILENT, [f"FAILED {type(error).__name__}: {error}"], [])
+    return Outcome(Verdict.TRACEBACK, [f"FAILED {type(error).__name__}: {error}"], [])
 
 
 async def play_one(folder: Path, table: Table) -> None:
@@ -82,18 +89,34 @@ async def play_three(folder: Path, table: Table) -> None:
 
 
 async def main(words: list[str]) -> int:
-    """The number of silent losses."""
-    silent = 0
-    tables = (
-        (play_one, Table("one broker", words, UNDETECTABLE)),
-        (play_three, Table("three brokers", words, UNDETECTABLE_OF_THREE)),
-    )
-    for play_all, table in tables:
+    """The number of faults, and of verdicts of one broker that are not those recorded."""
+    one = Table("one broker", words, UNDETECTABLE)
+    with tempfile.TemporaryDirectory() as name:
+        await play_one(Path(name), one)
+    faults = one.close()
+    different = differences(one.played)
+    print(*different, sep="\n")
+    three = Table("three brokers", words, UNDETECTABLE_OF_THREE)
+    with tempfile.TemporaryDirectory() as name:
+        await play_three(Path(name), three)
+    return faults + len(different) + three.close()
+
+
+async def record_all() -> int:
+    """Record the table of one broker: each case twice, on directories of their own."""
+    found: dict[str, set[str]] = {}
+    for _ in range(2):
+        table = Table("one broker", [], UNDETECTABLE)
         with tempfile.TemporaryDirectory() as name:
-            await play_all(Path(name), table)
-        silent += table.close()
-    return silent
+            await play_one(Path(name), table)
+        table.close()
+        for case, verdict in table.played.items():
+            found.setdefault(case, set()).add(verdict)
+    record({case: " or ".join(sorted(verdicts)) for case, verdicts in found.items()})
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(min(asyncio.run(main(sys.argv[1:])), 1))
+    arguments = sys.argv[1:]
+    run = record_all() if arguments == ["--record"] else main(arguments)
+    sys.exit(min(asyncio.run(run), 1))

@@ -78,6 +78,41 @@ KINDS = [
     ],
 ]
 
+OF_ONE = [
+    *[
+        Kind(f"{name} .log", _nth(f"data/{topic}-0", ".log", 0), _nth("data/u-0", ".log", 0))
+        for name, topic in (
+            ("transactions", "__transaction_state"),
+            ("remote metadata", "__remote_log_metadata"),
+        )
+    ],
+    *[
+        Kind(f"metadata {name}", _at(f"data/__cluster_metadata-0/{name}"), _at(f"data/t-0/{name}"))
+        for name in ("leader-epoch-checkpoint", "partition.metadata")
+    ],
+    Kind(
+        "durable-end-offset",
+        _at("data/__cluster_metadata-0/durable-end-offset"),
+        _at("data/__cluster_metadata-0/quorum-state"),
+    ),
+    Kind(
+        "metadata .checkpoint",
+        _nth("data/__cluster_metadata-0", ".checkpoint", -1),
+        _nth("data/__cluster_metadata-0", ".log", 0),
+    ),
+    *[
+        Kind(f"saved {suffix}", _nth("data", suffix, 0), _at("data/meta.properties"))
+        for suffix in ("_rlmm_committed_offsets", ".snapshot")
+    ],
+    Kind("remote .txnindex", _in_store("r", ".txnindex", 0), _in_store("r", ".txnindex", 1)),
+    Kind(
+        "remote epochs",
+        _in_store("r", ".leader-epoch-checkpoint", 1),
+        _in_store("r", ".index", 1),
+    ),
+]
+"""Files of one broker alone: those of three would be the same again."""
+
 FOLDERS = [
     Kind("folder of a partition", _at("data/t-0")),
     Kind("folder of the metadata", _at("data/__cluster_metadata-0")),
@@ -148,7 +183,7 @@ def _flipped(data: bytes, rng: random.Random) -> bytes:
 
 def all_cases() -> list[Case]:
     """The whole table of one broker."""
-    return [Case(*cell) for cell in itertools.product(KINDS, DAMAGES, STOPS)]
+    return [Case(*cell) for cell in itertools.product([*KINDS, *OF_ONE], DAMAGES, STOPS)]
 
 
 def cases_of_three() -> list[Case]:

@@ -31,6 +31,7 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "0",
     "log.cleaner.enable": "false",
 }
+SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
 SEGMENTS = {"internal.segment.bytes": "1200", "index.interval.bytes": "200", "retention.ms": "-1"}
 TIERED = {**SEGMENTS, "remote.storage.enable": "true", "local.retention.bytes": "1"}
 TOPICS = {"t": SEGMENTS, "u": SEGMENTS, "r": TIERED}
@@ -48,7 +49,7 @@ class Truth(NamedTuple):
 def server_on(folder: Path, tier: Path) -> BrokerServer:
     """A broker on a directory, its remote tier in another."""
     settings = with_tier({**SETTINGS, "rsm.config.dir": str(tier)}, None, 1)
-    settings |= SETTINGS  # over the shorter defaults of a tier
+    settings |= SETTINGS | SNAPSHOTS  # over the shorter defaults of a tier
     properties = broker_properties(settings, port=0, data_dir=str(folder))
     return BrokerServer(BrokerConfig.from_properties(properties), system_runtime(durable=False))
 
@@ -131,6 +132,8 @@ async def _settle(server: Any) -> None:
 
     tiered = server.replicas.partition("r", 0).log
     await until(lambda: len(tiered.segments) == 1, "the remote tier has all sealed segments")
+    snapshots = server.metadata._snapshotter
+    await until(lambda: snapshots.task is None, "the metadata's snapshot is written")
     settle_disk(server)
 
 

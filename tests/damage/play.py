@@ -24,17 +24,25 @@ END_OFFSET = 40  # 30 values, two aborted ones, and a marker of each of eight tr
 UNDETECTABLE = frozenset({"last .log, swap, kill"})
 """Kafka's files do not name their partition. The indexes of the active segment would show it, but
 after a kill they are made anew."""
+NAMED_BY = {"r-0": ["r-0", "__remote_log_metadata-0"]}
+"""What may be named in the place of a partition: without its events a remote part is not known."""
 PLAY_S_MAX = 40.0
 
 
 class Verdict(Enum):
-    """WHOLE: nothing is lost. NAMED: what is lost is named. REFUSED: no start, and it says why.
-    SILENT: something is lost or wrong without a word."""
+    """WHOLE: nothing is lost. NAMED: what is lost is named. REFUSED: no start, and one line says
+    why. SILENT: something is lost or wrong without a word. TRACEBACK: an error was a surprise."""
 
     WHOLE = "whole"
     NAMED = "named"
     REFUSED = "refused"
     SILENT = "SILENT"
+    TRACEBACK = "TRACEBACK"
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it may never be."""
+        return self in (Verdict.SILENT, Verdict.TRACEBACK)
 
 
 class Outcome(NamedTuple):
@@ -51,9 +59,11 @@ class Listener(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.said: list[str] = []
+        self.has_traceback = False
 
     def emit(self, record: logging.LogRecord) -> None:
         self.said.append(record.getMessage())
+        self.has_traceback |= bool(record.exc_info)
 
 
 async def play(case: Case, originals: Path, place: Path, truth: Truth) -> Outcome | None:
@@ -66,7 +76,8 @@ async def play(case: Case, originals: Path, place: Path, truth: Truth) -> Outcom
         if not case.apply(place):
             return None
         async with asyncio.timeout(PLAY_S_MAX):
-            return await _start_and_read(place, truth, listener)
+            outcome = await _start_and_read(place, truth, listener)
+        return outcome._replace(verdict=Verdict.TRACEBACK) if listener.has_traceback else outcome
     finally:
         logger.removeHandler(listener)
         shutil.rmtree(place)
@@ -77,7 +88,8 @@ async def _start_and_read(place: Path, truth: Truth, listener: Listener) -> Outc
     try:
         await server.start()
     except StartError as error:
-        return Outcome(Verdict.REFUSED, [], [str(error)])
+        is_one_line = "\n" not in str(error)
+        return Outcome(Verdict.REFUSED if is_one_line else Verdict.TRACEBACK, [], [str(error)])
     try:
         await _scrub(server)
         losses = await find_losses(server.bootstrap_servers, truth)
@@ -85,7 +97,10 @@ async def _start_and_read(place: Path, truth: Truth, listener: Listener) -> Outc
         await server.stop(controlled=False)
     if not losses:
         return Outcome(Verdict.WHOLE, [], listener.said)
-    is_named = all(names(listener.said, loss.split()[0]) for loss in losses)
+    is_named = all(
+        any(names(listener.said, each) for each in NAMED_BY.get(loss.split()[0], [loss.split()[0]]))
+        for loss in losses
+    )
     return Outcome(Verdict.NAMED if is_named else Verdict.SILENT, losses, listener.said)
 
 
