@@ -414,6 +414,7 @@ class BrokerServer:
         self._connections.connections_per_ip_max = config.max_connections_per_ip
         self._logs.cordoned = frozenset(config.cordoned_directories())
         self._connections.connections_per_ip = config.connections_per_ip()
+        self._connections.slow_new(self._quotas.connection_delays(config))
         self._logs.expire_producers_after(config.producer_id_expiration_ms)
         self._transactions.reconfigure(config)
 

@@ -109,6 +109,13 @@ class ProcessKeys:
         "Limits of single addresses in the place of max.connections.per.ip: 192.0.2.1:10,...",
         mode=CLUSTER_WIDE,
     )
+    max_connection_creation_rate: int = integer(
+        2147483647,
+        "New connections in a second, of one listener with listener.name.<listener>. before it; "
+        "those above it are read later.",
+        low=0,
+        mode=CLUSTER_WIDE,
+    )
     queued_max_requests: int = integer(
         500, "Requests waiting to be handled.", low=1, importance=HIGH, inert=True
     )

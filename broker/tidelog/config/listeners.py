@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.config.keys import ProcessKeys
 from tidelog.config.security_keys import PROTOCOLS, SaslKeys, TlsKeys
 from tidelog_storage.config_key import ConfigError, collect_keys
 
@@ -26,7 +27,12 @@ __all__ = [
 ]
 
 LISTENER_PREFIX = "listener.name."
-_OWN = {**collect_keys(TlsKeys), **collect_keys(SaslKeys)}
+_RATE = "max.connection.creation.rate"
+_OWN = {
+    **collect_keys(TlsKeys),
+    **collect_keys(SaslKeys),
+    _RATE: collect_keys(ProcessKeys)[_RATE],
+}
 _NEVER_OWN = {
     "security.inter.broker.protocol",
     "sasl.mechanism.inter.broker.protocol",

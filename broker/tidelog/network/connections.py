@@ -67,6 +67,7 @@ class Connections:
         self.gate: Callable[[Any], Any] | None = None
         """Returns what new connections use in the place of their transports, if set."""
         self._delay_s: Callable[[str], float] | None = None
+        self._rate_s: Callable[[str], float] | None = None
         self._idle_s_max = idle_ms_max / 1000
         self._sweep_s = min(max(self._idle_s_max / 10, 0.05), 60.0)
         self._timer: asyncio.TimerHandle | None = None
@@ -149,6 +150,8 @@ class Connections:
             connection.abort()
         elif not self.is_open:
             connection.pause_reading()
+        elif self._rate_s is not None and (seconds := self._rate_s(connection.listener)):
+            connection.throttle(seconds)
         elif self._delay_s is not None and (seconds := self._delay_s(connection.client_host)):
             connection.pause_reading()
             asyncio.get_running_loop().call_later(seconds, connection.close)
@@ -157,6 +160,10 @@ class Connections:
         """Close each new connection after the seconds that `delay_s(address)` returns, if any,
         without reading it (KIP-612)."""
         self._delay_s = delay_s
+
+    def slow_new(self, delay_s: Callable[[str], float] | None) -> None:
+        """Read each new connection after the seconds that `delay_s(listener)` returns."""
+        self._rate_s = delay_s
 
     def _exceeded(self, new: Connection) -> str | None:
         """Return the limit that a new connection exceeds, or None."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.metrics.meters import Meters, Sample
     from tidelog.network.dispatch import Dispatcher, Handler, RequestContext
+    from tidelog.quotas.connection_rates import ConnectionRates
     from tidelog.quotas.limits import ClientLimits, Usage
     from tidelog.quotas.mutations import MutationCharge, Mutations
     from tidelog.quotas.windows import RateWindows
@@ -41,6 +42,7 @@ __all__ = ["ClientQuotas", "FetchQuota"]
 
 PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
+UNLIMITED = 2147483647  # Kafka's default of max.connection.creation.rate
 # Kafka's names of the quotas' types, and of what they measure.
 _MEASURED = {
     PRODUCE: ("Produce", "byte-rate"),
@@ -93,6 +95,7 @@ class ClientQuotas:
         self._mutations: ClientLimits[Mutations] | None = None
         self._connections: dict[str | None, float] = {}  # limits by address, None for the default
         self._connected: dict[str, RateWindows] = {}
+        self._connection_rates: ConnectionRates | None = None
         self._listeners: list[Callable[[], None]] = []
 
     def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
@@ -255,6 +258,27 @@ class ClientQuotas:
         from tidelog.quotas.mutations import MutationCharge
 
         return MutationCharge(usage, self._now_ms, is_strict=is_strict)
+
+    def connection_delays(self, config: BrokerConfig) -> Callable[[str], float] | None:
+        """Return what counts a new connection of a listener and says how long it must wait; None
+        without a limit (`max.connection.creation.rate`)."""
+        names = [endpoint.name for endpoint in config.client_listeners()]
+        own = {name: config.listener_settings(name) for name in names}
+        key = "max.connection.creation.rate"
+        limits = {name: each.value(key) for name, each in own.items() if each.is_own(key)}
+        if self._connection_rates is None:
+            if config.max_connection_creation_rate == UNLIMITED and not limits:
+                return None
+            from tidelog.quotas.connection_rates import ConnectionRates
+
+            wait_ms_max = 1000 * config.quota_window_size_seconds
+            self._connection_rates = ConnectionRates(self._new_rate, wait_ms_max)
+        rates = self._connection_rates
+        spared = config.inter_broker_listener() if len(names) > 1 else ""
+        rates.change(config.max_connection_creation_rate, limits, spared)
+        if not rates.is_limited:
+            return None
+        return lambda listener: rates.delay_s(listener, self._now_ms())
 
     def _connect(self, address: str) -> float:
         """Count a new connection; return in how many seconds it must be closed, 0 for never."""
