@@ -79,13 +79,18 @@ def free_folder(
 
 
 def scan(files: FileSystem, directory: str) -> Folders:
-    """Scan all folders. CheckpointError for an invalid `partition.metadata`."""
+    """Scan all folders. CheckpointError for an invalid `partition.metadata`, and for a log's folder
+    that is a symbolic link: what it leads to is not this directory's."""
     found = Folders({}, {}, [], [], [], [])
     plain_files = files.sizes(directory)
     for name in files.list(directory):
         if name in plain_files:
             continue
         suffixed = _SUFFIXED.fullmatch(name)
+        path = f"{directory}/{name}"
+        is_of_log = suffixed is not None or _partition_of(name) is not None
+        if is_of_log and files.is_link(path) and files.exists(path):
+            raise CheckpointError(f"{path} is a symbolic link, and none is followed")
         try:
             if suffixed is None:
                 _look_at(files, directory, name, found)

@@ -101,6 +101,7 @@ class GuardedFiles:
         self.make_dirs, self.remove = self._heeding(files.make_dirs), self._heeding(files.remove)
         self.remove_tree = self._heeding(files.remove_tree)
         self.remove_empty_dir, self.exists = files.remove_empty_dir, files.exists
+        self.is_link = files.is_link
 
     def _heeding(self, function: Callable[P, T]) -> Callable[P, T]:
         def call(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tidelog_storage.open_files import Descriptor, OpenFiles
     from tidelog_storage.seams import Buffer
 
-_READ_AND_APPEND = os.O_RDWR | os.O_APPEND
+_READ_AND_APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW  # a link may lead to others' files
 _OWN_FOLDER = 0o700  # records may be secrets
 _COPY_BYTES = 1 << 20
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -369,7 +369,10 @@ class OsFileSystem:
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder with all in it if it is there."""
+        """Remove a folder with all in it if it is there. What a link leads to stays."""
+        if os.path.islink(path):
+            self.remove(path)
+            return
         try:
             with self._open_files.retry(os.scandir, path) as entries:
                 children = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -393,6 +396,10 @@ class OsFileSystem:
     def exists(self, path: str) -> bool:
         """Whether there is a file or folder of that name."""
         return os.path.exists(path)
+
+    def is_link(self, path: str) -> bool:
+        """Whether it is a symbolic link."""
+        return os.path.islink(path)
 
     def lock(self, path: str) -> OsFileLock:
         """Take the lock file."""

@@ -120,6 +120,10 @@ class FileSystem(Protocol):
         """Return whether a file or folder of that name exists."""
         ...
 
+    def is_link(self, path: str) -> bool:
+        """Return whether a name is a symbolic link."""
+        ...
+
     def lock(self, path: str) -> FileLock:
         """Take the exclusive lock file `path`; BlockingIOError if another process holds it."""
         ...

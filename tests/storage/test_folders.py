@@ -9,7 +9,7 @@ import pytest
 from support.logs import NOW, append, config
 from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_protocol.errors import ErrorCode
-from tidelog_storage.checkpoints import read_partition_metadata
+from tidelog_storage.checkpoints import CheckpointError, read_partition_metadata
 from tidelog_storage.directory import LogDirectoryError
 from tidelog_storage.folders import make_durable_folder, scan
 from tidelog_storage.manager import LogManager
@@ -254,3 +254,19 @@ def test_a_durable_folder_may_lie_in_one_that_cannot_be_read(
     monkeypatch.setattr(files, "fsync_dir", refused)
     make_durable_folder(files, "a/b")
     assert files.exists("a/b")
+
+
+@pytest.mark.parametrize("name", ["t-0", f"t-0.{'a' * 32}-delete", f"t-0.{'a' * 32}-future"])
+def test_a_log_that_is_a_symbolic_link_refuses_the_start(tmp_path: Path, name: str) -> None:
+    """What it leads to is not the broker's: a deleted log would have been emptied there."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / f"{0:020}.log").write_bytes(b"")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).symlink_to(elsewhere)
+    (tmp_path / "data" / "my-notes").symlink_to(elsewhere)  # no log's name
+    with pytest.raises(CheckpointError, match=f"{name} is a symbolic link"):
+        scan(OsFileSystem(), str(tmp_path / "data"))
+    (tmp_path / "data" / name).unlink()
+    assert scan(OsFileSystem(), str(tmp_path / "data")) == ({}, {}, [], [], [], [])
+    assert len(list(elsewhere.iterdir())) == 1

@@ -303,3 +303,19 @@ def test_a_file_that_has_become_shorter_is_an_error(file: File, tmp_path: Path) 
     with pytest.raises(OSError, match="10 bytes expected, 4 found"):
         file.pread(0, 10)
     assert file.pread(0, 4) == b"0123"
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    files = OsFileSystem()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "a").write_bytes(b"a")
+    (tmp_path / "folder").symlink_to(kept)
+    (tmp_path / "file").symlink_to(kept / "a")
+    assert files.is_link(f"{tmp_path}/folder")
+    assert not files.is_link(f"{kept}")
+    with pytest.raises(OSError, match="symbolic links"):
+        files.open(f"{tmp_path}/file", create=True)
+    files.remove_tree(f"{tmp_path}/folder")
+    assert (kept / "a").read_bytes() == b"a"
+    assert not (tmp_path / "folder").exists()

@@ -408,6 +408,10 @@ class SimFiles:
         if path in self.disk.folders and not self._entries(path):
             self.remove_tree(path)
 
+    def is_link(self, path: str) -> bool:
+        """There are no symbolic links."""
+        return False
+
     def exists(self, path: str) -> bool:
         """Whether it is there."""
         self.fence()
