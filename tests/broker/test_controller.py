@@ -143,6 +143,37 @@ async def test_requests_at_once_see_each_other(metadata: Metadata) -> None:
     ]
 
 
+@pytest.fixture
+def steps_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.cluster.controller.controller.TOPICS_AT_ONCE", 2)
+
+
+@pytest.mark.usefixtures("steps_of_two")
+@running
+async def test_many_topics_are_made_in_steps_and_others_may_come_between(
+    metadata: Metadata,
+) -> None:
+    """5,000 topics of one request held the loop for 0.9 s of CPU time."""
+    create = metadata.controller.create_topics
+    many = asyncio.ensure_future(create(creation("a.b", "t1", "a_b", "t3", "t4", "twice", "twice")))
+    await asyncio.sleep(0)
+    between = await create(creation("t3"))
+    assert between.topics[0].error_code == ErrorCode.NONE
+    codes = {topic.name: topic.error_code for topic in (await many).topics}
+    assert codes.pop("t3") == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert codes.pop("twice") == ErrorCode.INVALID_REQUEST
+    # Names of one request do not collide with each other, but with those of before.
+    assert codes == dict.fromkeys(("a.b", "t1", "a_b", "t4"), ErrorCode.NONE)
+    later = await create(creation("t5", "t6", "a.b", "t_3"))
+    assert [topic.error_code for topic in later.topics] == [0, 0, 36, 0]
+    asked = creation("u1", "u2", "u3")
+    asked.validate_only = True
+    assert {topic.error_code for topic in (await create(asked)).topics} == {ErrorCode.NONE}
+    assert sorted(metadata.log.image.topics) == sorted(
+        ["a.b", "a_b", "t1", "t3", "t4", "t5", "t6", "t_3"]
+    )
+
+
 def test_deletion_may_be_switched_off() -> None:
     async def run() -> None:
         metadata = Metadata(delete_topic_enable="false")

@@ -9,10 +9,10 @@ import pytest
 import tidelog
 from support.clusters import controller_of, run, until
 from support.data_path import ManualClock
-from support.metadata import CountedRng, broker_config, cluster, topic
+from support.metadata import CountedRng, broker_config, cluster, decide_creation, topic
 from support.wire_client import WireClient
 from tidelog.cluster.controller.deletion import delete_topics
-from tidelog.cluster.controller.topics import create_partitions, create_topics
+from tidelog.cluster.controller.topics import create_partitions
 from tidelog.quotas.mutations import MutationCharge, Mutations
 from tidelog.quotas.windows import TokenBucket
 from tidelog_protocol.errors import ErrorCode
@@ -47,7 +47,7 @@ def created(charge: MutationCharge, *names: str) -> Any:
     wanted = CreateTopicsRequest.CreatableTopic
     topics = [wanted(name=name, num_partitions=4, replication_factor=1) for name in names]
     request = CreateTopicsRequest(topics=topics)
-    return create_topics(IMAGE, request, broker_config(), CountedRng(), charge)
+    return decide_creation(IMAGE, request, broker_config(), charge)
 
 
 def test_topics_above_the_quota_are_refused() -> None:

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.metadata import DIRECTORY_ID, CountedRng, broker_config, cluster, names_of, topic
-from tidelog.cluster.controller.topics import create_partitions, create_topics
+from support.metadata import (
+    DIRECTORY_ID,
+    CountedRng,
+    broker_config,
+    cluster,
+    decide_creation,
+    names_of,
+    topic,
+)
+from tidelog.cluster.controller.topics import create_partitions
 from tidelog.cluster.metadata.image import BrokerImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreatePartitionsRequest, CreateTopicsRequest
@@ -40,11 +48,10 @@ def asked(
 
 
 def create(*topics: Topic, image: Any = None, validate_only: bool = False, **settings: str) -> Any:
-    return create_topics(
+    return decide_creation(
         image or cluster(),
         CreateTopicsRequest(topics=list(topics), validate_only=validate_only),
         broker_config(**settings),
-        CountedRng(),
     )
 
 

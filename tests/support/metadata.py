@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.auto_topics import AutoTopics
 from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.controller.decisions import Decision
+from tidelog.cluster.controller.topics import Creation
 from tidelog.cluster.metadata.features import supported_levels
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.cluster.metadata.log import MetadataLog
@@ -143,6 +145,16 @@ def cluster(
         topic_configs=topic_configs or {},
         broker_configs=broker_configs or {},
     )
+
+
+def decide_creation(
+    image: ClusterImage, request: Any, config: BrokerConfig, charge: Any = None
+) -> Decision[Any]:
+    """What a controller with this image writes and answers to a CreateTopics."""
+    creation = Creation(request, config, CountedRng(), charge)
+    records, results = creation.step(image, len(request.topics))
+    results += creation.refusals()
+    return Decision([] if request.validate_only else records, results)
 
 
 def only_voter(

@@ -36,6 +36,7 @@ from tidelog_protocol.messages.metadata_records import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from tidelog.cluster.controller.decisions import Charge
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
@@ -53,44 +54,75 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 # ---- create -----------------------------------------------------------------------------------
 
 
-def create_topics(
-    image: ClusterImage,
-    request: CreateTopicsRequest,
-    config: BrokerConfig,
-    rng: Rng,
-    charge: Charge | None = None,
-) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
-    """Decide a CreateTopics. Results: as requested, then duplicates, then the prohibited name."""
-    names = [topic.name for topic in request.topics]
-    duplicates = repeated(names)
-    unified = _unified_names(image, names)
-    records: list[Message] = []
-    results = []
-    excessive = _partitions_asked(request, config.num_partitions) > PARTITIONS_PER_REQUEST_MAX
-    for topic in request.topics:
-        if topic.name in duplicates or topic.name == CLUSTER_METADATA_TOPIC:
-            continue
-        try:
-            if excessive:
-                raise RefusedError(
-                    ErrorCode.POLICY_VIOLATION,
-                    "Excessively large number of partitions per request.",
-                )
-            _check_new_name(image, topic.name, unified)
-            new, result = _create_topic(image, topic, config, rng, charge)
-        except RefusedError as refusal:
-            result = _create_error(topic.name, refusal.code, refusal.message)
-        else:
-            records += new
-        results.append(result)
-    results += [
-        _create_error(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        for name in duplicates
-    ]
-    if CLUSTER_METADATA_TOPIC in names and CLUSTER_METADATA_TOPIC not in duplicates:
-        message = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
-        results.append(_create_error(CLUSTER_METADATA_TOPIC, ErrorCode.INVALID_REQUEST, message))
-    return Decision([] if request.validate_only else records, results)
+class Creation:
+    """One CreateTopics, decided in steps: between them the caller writes the records of a step.
+
+    Results are as requested, then duplicates, then the prohibited name. A name that another request
+    took between two steps is there already, as in Kafka; topics of this request do not collide with
+    each other.
+    """
+
+    def __init__(
+        self,
+        request: CreateTopicsRequest,
+        config: BrokerConfig,
+        rng: Rng,
+        charge: Charge | None = None,
+    ) -> None:
+        names = [topic.name for topic in request.topics]
+        self._config, self._rng, self._charge = config, rng, charge
+        self._duplicates = repeated(names)
+        self._has_prohibited = CLUSTER_METADATA_TOPIC in names
+        asked = _partitions_asked(request, config.num_partitions)
+        self._is_excessive = asked > PARTITIONS_PER_REQUEST_MAX
+        self._left = [
+            topic
+            for topic in request.topics
+            if topic.name not in self._duplicates and topic.name != CLUSTER_METADATA_TOPIC
+        ]
+        self._made: set[str] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to decide."""
+        return not self._left
+
+    def step(
+        self, image: ClusterImage, count: int
+    ) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
+        """Decide the next topics by the newest image."""
+        topics, self._left = self._left[:count], self._left[count:]
+        unified = _unified_names(image, [topic.name for topic in topics], self._made)
+        records: list[Message] = []
+        results = []
+        for topic in topics:
+            try:
+                if self._is_excessive:
+                    raise RefusedError(
+                        ErrorCode.POLICY_VIOLATION,
+                        "Excessively large number of partitions per request.",
+                    )
+                _check_new_name(image, topic.name, unified)
+                new, result = _create_topic(image, topic, self._config, self._rng, self._charge)
+            except RefusedError as refusal:
+                result = _create_error(topic.name, refusal.code, refusal.message)
+            else:
+                records += new
+                self._made.add(topic.name)
+            results.append(result)
+        return Decision(records, results)
+
+    def refusals(self) -> list[CreateTopicsResponse.CreatableTopicResult]:
+        """Return the results of names that are not looked at."""
+        results = [
+            _create_error(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            for name in self._duplicates
+        ]
+        if self._has_prohibited and CLUSTER_METADATA_TOPIC not in self._duplicates:
+            message = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+            code = ErrorCode.INVALID_REQUEST
+            results.append(_create_error(CLUSTER_METADATA_TOPIC, code, message))
+        return results
 
 
 def _create_topic(
@@ -154,14 +186,17 @@ def _check_new_name(image: ClusterImage, name: str, unified: Mapping[str, str]) 
         )
 
 
-def _unified_names(image: ClusterImage, names: Iterable[str]) -> dict[str, str]:
+def _unified_names(
+    image: ClusterImage, names: Iterable[str], without: AbstractSet[str]
+) -> dict[str, str]:
     """Return the topics by the names that their metrics have. Kafka replaces '.' by '_' there, so
     two such topics would be one. Empty if no new name has either."""
     if not any("." in name or "_" in name for name in names):
         return {}
     unified: dict[str, str] = {}
     for name in image.topics:
-        unified.setdefault(name.replace(".", "_"), name)
+        if name not in without:
+            unified.setdefault(name.replace(".", "_"), name)
     return unified
 
 
