@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat.brokers import Tidelog
 from compat.console.allowed import ALLOWED, expected_of
-from compat.console.recording import FOLDER, differences, load, played, recorded
-from compat.console.sessions import SESSIONS
+from compat.console.recording import FOLDER, differences, load, new_tidelog, played, recorded
+from compat.console.transcripts import SESSIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +39,5 @@ def test_each_allowed_difference_is_one() -> None:
 )
 def test_tools_print_what_they_print_of_kafka(name: str, java: Jvm, tmp_path: Path) -> None:
     expected, one = load(name), SESSIONS[name]
-    broker = Tidelog(tmp_path / "broker", one.settings, has_controller_listener=True)
-    found = played(one, broker, java, expected)
+    found = played(one, new_tidelog(one, tmp_path), java, expected)
     assert "".join(differences(expected, found)) == ""

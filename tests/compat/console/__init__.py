@@ -1,6 +1,6 @@
 """Transcripts of Kafka's console tools: what they print of Apache Kafka 4.3.1, and of tidelog.
 
-sessions*.py  sessions: commands as a user types them, in order, on a broker of their own
+sessions*.py  commands as a user types them, each session on brokers of its own; transcripts.py  all
 console.py    runs the commands, in one JVM, and waits for what brokers learn a little later
 normalise.py  what differs from run to run: ids, times, ports, widths of columns
 recorded/     one text a session, recorded from a live Apache Kafka

@@ -6,11 +6,16 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from compat.brokers import Tidelog
-from compat.console.recording import differences, load, played, save
-from compat.console.sessions import SESSIONS
+from compat.console.recording import (
+    differences,
+    load,
+    new_kafka,
+    new_tidelog,
+    played,
+    save,
+)
+from compat.console.transcripts import SESSIONS
 from compat.jvm import Jvm
-from compat.reference import ApacheKafka
 
 
 def main() -> None:
@@ -26,11 +31,11 @@ def main() -> None:
                 one = SESSIONS[name]
                 (own := Path(folder) / name).mkdir()
                 if args.record:
-                    save(name, played(one, ApacheKafka(own / "broker", one.settings), jvm, None))
+                    save(name, played(one, new_kafka(one, own), jvm, None))
                     continue
-                broker = Tidelog(own / "broker", one.settings, has_controller_listener=True)
                 expected = load(name)
-                print(f"== {name}", *differences(expected, played(one, broker, jvm, expected)))
+                found = played(one, new_tidelog(one, own), jvm, expected)
+                print(f"== {name}", *differences(expected, found))
         finally:
             jvm.kill()
 

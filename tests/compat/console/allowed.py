@@ -25,7 +25,10 @@ class Allowed(NamedTuple):
 
 NO_TOKENS = "tidelog has no delegation tokens"
 ALLOWED = (
-    Allowed("topics", r"min\.insync\.replicas=1,", "", ELR),
+    *(
+        Allowed(name, r"min\.insync\.replicas=1,", "", ELR)
+        for name in ("topics", "reassignments", "elections")
+    ),
     Allowed("configs", r"min\.insync\.replicas=1 sensitive=.*\n", "", ELR),
     Allowed("features", r"(eligible\.\S+ .*FinalizedVersionLevel: )1", r"\g<1>0", ELR),
     Allowed("cluster-and-quorum", r"(?<=ApiVersions\(18\): 0 to )4", "5", NEWER),

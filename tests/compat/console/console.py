@@ -49,6 +49,7 @@ WITHOUT_BROKER = ("kafka-storage",)
 PLACES = ("{bootstrap}", "{folder}")
 READS = re.compile(r" (--)?(describe|list|find-hanging)\b|kafka-get-offsets")
 SAME_S_MAX = 20.0
+DONE_S_MAX = 60.0
 PAUSE_S = 0.25
 
 
@@ -88,15 +89,30 @@ class Console:
         """A file that commands name as {folder}/NAME."""
         (self.folder / name).write_text(text)
 
+    def note(self, text: str) -> None:
+        """A comment."""
+        self.entries.append(Entry(f"# {text}", []))
+
     def run(
-        self, command: str, stdin: str = "", *, numbers: bool = False, ordered: bool = True
+        self,
+        command: str,
+        stdin: str = "",
+        *,
+        numbers: bool = False,
+        ordered: bool = True,
+        until: str = "",
     ) -> None:
-        """Run a tool. `--bootstrap-server` is added, unless the command says where."""
+        """Run a tool. `--bootstrap-server` is added, unless the command says where. `until` is a
+        pattern of the output that the command is repeated for."""
 
         def once() -> Entry:
             return Entry(command, self._once(command, stdin, numbers=numbers, ordered=ordered))
 
         entry = once()
+        end_s = time.monotonic() + DONE_S_MAX
+        while not re.search(until, str(entry), re.DOTALL) and time.monotonic() < end_s:
+            time.sleep(PAUSE_S)
+            entry = once()
         if READS.search(command):
             entry = self._settled(entry, once)
         self.entries.append(entry)

@@ -14,7 +14,7 @@ DAY = r"20\d\d-\d\d-\d\d"
 VOLATILE: Sequence[tuple[str, str]] = (
     (r"^\[[\w.-]+( \| [\w.-]+)*\] (?=ERROR|WARN)", ""),  # the thread that logs
     (r"(?<=Epoch: )\d+$", "<n>"),
-    (r'(?<="logDir":")[^"]+', "<folder>"),
+    (r'"(/|<folder>)[^"]*"', '"<folder>"'),
     (r"(?<=consumer-g-)\d+", "<n>"),
     (r"(?<=lientId=)[\w-]+", "<client>"),
     (r"(localhost|127\.0\.0\.1) \d{4,5}(?= )", "<host> <port>"),

@@ -2,24 +2,69 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import tidelog
+from compat.brokers import Tidelog
 from compat.console.allowed import expected_of
 from compat.console.console import Console, Entry, entries_of
+from compat.reference import ApacheKafka, ApacheKafkaCluster
+from support.clusters import STEADY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from compat.brokers import Broker
     from compat.console.sessions import Session
     from compat.jvm import Jvm
 
 FOLDER = Path(__file__).parent / "recorded"
 
 
-def played(one: Session, broker: Broker, jvm: Jvm, expected: Sequence[Entry] | None) -> list[Entry]:
+# What the reference's brokers have.
+ALIKE = {**STEADY, "log.retention.ms": "-1", "log.segment.delete.delay.ms": "1000"}
+
+
+class TidelogCluster:
+    """Several brokers; the door of `compat.brokers.Tidelog`."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str], brokers: int) -> None:
+        self.folder, self.bootstrap = folder, ""
+        self._settings, self._brokers = {**ALIKE, **settings}, brokers
+        self._running = contextlib.ExitStack()
+
+    def start(self) -> None:
+        """Start all."""
+        run = tidelog.run(self._settings, brokers=self._brokers, isolated=True)
+        self.bootstrap = self._running.enter_context(run).bootstrap_servers
+
+    def kill(self) -> None:
+        """End all."""
+        self._running.close()
+
+
+AnyBroker = Tidelog | TidelogCluster | ApacheKafka | ApacheKafkaCluster
+
+
+def new_tidelog(one: Session, folder: Path) -> AnyBroker:
+    """What a session is played on."""
+    if one.brokers > 1:
+        return TidelogCluster(folder / "broker", one.settings, one.brokers)
+    return Tidelog(folder / "broker", one.settings, has_controller_listener=True)
+
+
+def new_kafka(one: Session, folder: Path) -> AnyBroker:
+    """What it is recorded from."""
+    if one.brokers > 1:
+        return ApacheKafkaCluster(folder / "broker", one.settings, brokers=one.brokers)
+    return ApacheKafka(folder / "broker", one.settings)
+
+
+def played(
+    one: Session, broker: AnyBroker, jvm: Jvm, expected: Sequence[Entry] | None
+) -> list[Entry]:
     """A session on a new broker, in the folder above the broker's."""
     broker.start()
     try:

@@ -1,4 +1,4 @@
-"""Sessions with one broker: what a user of each tool types."""
+"""Sessions, and those with one broker: what a user of each tool types."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ class Session(NamedTuple):
     play: Callable[[Console], None]
     settings: Mapping[str, str]
     is_in_ci: bool
+    brokers: int
 
 
 SESSIONS: dict[str, Session] = {}
 
 
 def session(
-    settings: Mapping[str, str] | None = None, *, in_ci: bool = False
+    settings: Mapping[str, str] | None = None, *, in_ci: bool = False, brokers: int = 1
 ) -> Callable[[Callable[[Console], None]], Callable[[Console], None]]:
     """Name a session after its function."""
 
     def keep(play: Callable[[Console], None]) -> Callable[[Console], None]:
         name = play.__name__.replace("_", "-")
-        SESSIONS[name] = Session(name, play, settings or {}, in_ci)
+        SESSIONS[name] = Session(name, play, settings or {}, in_ci, brokers)
         return play
 
     return keep

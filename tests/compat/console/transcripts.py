@@ -1,0 +1,8 @@
+"""All sessions by name."""
+
+from __future__ import annotations
+
+from compat.console import sessions_cluster
+from compat.console.sessions import SESSIONS
+
+__all__ = ["SESSIONS", "sessions_cluster"]
