@@ -8,7 +8,6 @@ authentication on the old one). Channels to PLAINTEXT listeners have none of thi
 from __future__ import annotations
 
 import logging
-import ssl
 from typing import TYPE_CHECKING, Any
 
 from tidelog.security.login import Means, login_of
@@ -20,6 +19,7 @@ from tidelog_protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshak
 from tidelog_storage.config_key import ConfigError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
 
     from tidelog.config.broker import BrokerConfig
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Ask = Callable[[Message, int], Awaitable[Any]]
     SettingsOf = Callable[[BrokerConfig], ListenerSettings]
 
-__all__ = ["PeerSecurities", "PeerSecurity", "tls_reason"]
+__all__ = ["PeerSecurities", "PeerSecurity"]
 
 log = logging.getLogger("tidelog.network.peers")
 
@@ -102,15 +102,6 @@ class PeerSecurity:
     def succeeded(self, address: tuple[str, int]) -> None:
         """Log the next failure."""
         self._reported.pop(address, None)
-
-
-def tls_reason(error: BaseException | None) -> str | None:
-    """Return why TLS failed, in plain words; None for another error."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
-    return None
 
 
 class PeerSecurities:

@@ -20,7 +20,6 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from tidelog.network.peer_security import tls_reason
 from tidelog.security.refused import RefusedError
 from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ProtocolError
@@ -166,7 +165,7 @@ class PeerChannel:
                 self.host, self.port, lambda: _Link(f"{self.host}:{self.port}"), tls
             )
         except ssl.SSLError as error:
-            raise self._refused(tls_reason(error) or str(error)) from error
+            raise self._refused(_tls_reason(error) or str(error)) from error
         assert isinstance(link, _Link)
         if security is None:
             return link
@@ -309,7 +308,7 @@ class _Link(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self.tls_failure = tls_reason(exc)
+        self.tls_failure = _tls_reason(exc)
         reason = "connection lost" if exc is None else str(exc) or type(exc).__name__
         self.end(self.tls_failure or reason)
 
@@ -374,3 +373,12 @@ class _Link(asyncio.BufferedProtocol):
         for _, _, future in waiting.values():
             if not future.done():
                 future.set_exception(PeerError(f"{self._address}: {reason}"))
+
+
+def _tls_reason(error: BaseException | None) -> str | None:
+    """Return why TLS failed, in plain words; None for another error."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    return None
