@@ -188,6 +188,23 @@ def test_brokers() -> None:
     assert 2 not in gone.brokers
 
 
+@pytest.mark.parametrize(("listener", "port"), [("INNER", 2), ("OUTER", 1), ("OTHER", 1), ("", 1)])
+def test_a_broker_is_reached_on_this_ones_listener(listener: str, port: int) -> None:
+    """In a rolling change brokers have different inter-broker listeners."""
+    Endpoint = tables.RegisterBrokerRecord.BrokerEndpoint  # noqa: N806 - a class
+    record = tables.RegisterBrokerRecord(
+        broker_id=2,
+        incarnation_id=ONE,
+        broker_epoch=11,
+        end_points=[
+            Endpoint(name="OUTER", host="h", port=1),
+            Endpoint(name="INNER", host="h", port=2, security_protocol=3),
+        ],
+    )
+    image = after(cluster()._replace(listener=listener), record)
+    assert image.address_of(2) == ("h", port)
+
+
 def test_features_and_producer_ids() -> None:
     image = after(
         cluster(),

@@ -11,6 +11,7 @@ import pytest
 from support.certificates import Authority, authority
 from support.clusters import (
     FAST,
+    STEADY,
     consume,
     create_topic,
     has_isr_of,
@@ -56,6 +57,15 @@ def client_settings(bootstrap: str, protocol: str) -> dict[str, Any]:
     }
 
 
+def produce(settings: dict[str, Any], values: list[bytes]) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({**settings, "acks": "all"})
+    for value in values:
+        producer.produce("t", value, partition=0)
+    assert producer.flush(60) == 0
+
+
 def shows(cluster: SecuredCluster, user: str) -> bool:
     """Whether brokers are connected to others as this user, and nothing comes as none."""
     doors = [door for node in cluster.brokers for door in node.server.doors[:1]]
@@ -65,14 +75,6 @@ def shows(cluster: SecuredCluster, user: str) -> bool:
 
 @pytest.mark.parametrize("mechanism", ["", "PLAIN", "SCRAM-SHA-512"])
 def test_a_cluster_replicates_and_fails_over(mechanism: str) -> None:
-    def produce(settings: dict[str, Any], values: list[bytes]) -> None:
-        from confluent_kafka import Producer
-
-        producer = Producer({**settings, "acks": "all"})
-        for value in values:
-            producer.produce("t", value, partition=0)
-        assert producer.flush(60) == 0
-
     settings = {"ssl.client.auth": "required", **FAST}
     protocol, user = ("SASL_SSL", "broker") if mechanism else ("SSL", "CN=broker")
     if mechanism:
@@ -100,6 +102,32 @@ def test_a_cluster_replicates_and_fails_over(mechanism: str) -> None:
                 await leader.start()
                 await until(lambda: has_isr_of(cluster, "t", 3))
                 assert await in_thread(consume, to, "t") == [b"1", b"2", b"3"]
+
+    run(test)
+
+
+def listeners_of(cluster: SecuredCluster, *node_ids: int) -> set[str]:
+    """The names of the listeners of these brokers with connections."""
+    servers = [node.server for node in cluster.brokers if node.node_id in node_ids]
+    return {each.listener for server in servers for each in server.connections}
+
+
+def test_brokers_change_to_another_listener_one_by_one() -> None:
+    """Each connects to the others on its own inter-broker listener."""
+
+    def own(node_id: str, given: Mapping[str, str]) -> dict[str, str]:
+        listeners = f"{given['listeners']},SSL://127.0.0.1:0"
+        changed = {"security.inter.broker.protocol": "SSL"} if node_id == "2" else {}
+        return {"listeners": listeners, "ssl.client.auth": "required", **changed}
+
+    async def test() -> None:
+        async with SecuredCluster("PLAINTEXT", STEADY, own) as cluster:
+            await in_thread(create_topic, cluster.bootstrap_servers, "t", 3, 3)
+            await until(lambda: "SSL" in listeners_of(cluster, 1, 3), "the second follows with TLS")
+            assert "SSL" not in listeners_of(cluster, 2)
+            to = librdkafka(cluster.bootstrap_servers)
+            await in_thread(produce, to, [b"1", b"2"])
+            await until(lambda: has_isr_of(cluster, "t", 3))
 
     run(test)
 

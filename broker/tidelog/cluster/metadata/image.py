@@ -68,7 +68,8 @@ FeatureRange = tuple[str, int, int]
 class BrokerImage(NamedTuple):
     """A registered broker. `epoch` is the offset of its registration; fenced ones lead nothing.
 
-    `host` and `port` are those of the first of `endpoints`, which is for other brokers.
+    `host` and `port` are where this broker reaches it: at the endpoint of the image's `listener`,
+    else at the first one, which is that of its own inter-broker listener.
     """
 
     node_id: int
@@ -156,7 +157,8 @@ class ClusterImage(NamedTuple):
     for the cluster-wide defaults. `group_configs` has the settings of groups, which need not exist.
     `client_quotas` has the quotas of each entity by their keys,
     `client_metrics` the subscriptions of clients' metrics (KIP-714). `voters` are those of the
-    metadata quorum if the log names them (KIP-853), else empty.
+    metadata quorum if the log names them (KIP-853), else empty. `listener` is the name of this
+    broker's inter-broker listener, if it has one.
     """
 
     cluster_id: str
@@ -177,6 +179,7 @@ class ClusterImage(NamedTuple):
     next_producer_id: int = 0
     offset: int = -1
     leader_epoch: int = 0
+    listener: str = ""
 
     def __repr__(self) -> str:
         return (

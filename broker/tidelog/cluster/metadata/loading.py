@@ -47,7 +47,7 @@ def load_metadata_log(
     if created:  # the vote may be the first durable file in it
         make_durable_folder(files, folder)
     promised = durable.read()
-    image = ClusterImage(cluster_id=settings.cluster_id)
+    image = ClusterImage(cluster_id=settings.cluster_id, listener=settings.listener)
     image, log_start_offset = snapshotter.load(image)  # a new log may begin with its voters
     context = LogContext(
         files,

@@ -145,7 +145,7 @@ class MetadataLog:
         """Called when `voters` may have changed (KIP-853)."""
         self.on_append: Callable[[], None] | None = None
         """Called after each append of this node's own: to be flushed and sent to the others."""
-        self.image = ClusterImage(cluster_id=settings.cluster_id)
+        self.image = ClusterImage(cluster_id=settings.cluster_id, listener=settings.listener)
         self.latest = self.image
 
     @property
@@ -493,7 +493,7 @@ class MetadataLog:
         )
 
         snapshot = SnapshotId(end_offset, epoch)
-        image = decode_snapshot(snapshot, data, self.image.cluster_id)
+        image = decode_snapshot(snapshot, data, self.image.cluster_id, self.image.listener)
         if end_offset <= self.image.offset:
             return  # nothing here is older
         self._cuts += 1

@@ -257,7 +257,8 @@ class ImageBuilder:
         endpoints = tuple(
             (each.name, each.host, each.port, each.security_protocol) for each in record.end_points
         )
-        _, host, port, _ = endpoints[0] if endpoints else ("", "", -1, 0)
+        own = [each for each in endpoints if each[0] == self._base.listener]
+        _, host, port, _ = (*own, *endpoints, ("", "", -1, 0))[0]
         self._own("brokers")[record.broker_id] = BrokerImage(
             node_id=record.broker_id,
             host=host,

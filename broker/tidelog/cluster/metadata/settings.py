@@ -40,6 +40,8 @@ class MetadataLogSettings(NamedTuple):
     may not vote before it does."""
     own: Voter | None = None
     """This node as a voter that the log may name (KIP-853); None: it has no other nodes."""
+    listener: str = ""
+    """The listener on which this node reaches brokers, if it does."""
     segment_bytes: int = SEGMENT_BYTES
     snapshot_bytes: int = SNAPSHOT_BYTES
     """How much the log grows before the next snapshot (KIP-630)."""

@@ -251,12 +251,14 @@ def remove_before(files: FileSystem, folder: str, kept: SnapshotId) -> None:
 # ---- reading ------------------------------------------------------------------------------------
 
 
-def decode_snapshot(snapshot: SnapshotId, data: bytes, cluster_id: str) -> ClusterImage:
+def decode_snapshot(
+    snapshot: SnapshotId, data: bytes, cluster_id: str, listener: str = ""
+) -> ClusterImage:
     """Decode a snapshot into an image; ProtocolError if it is damaged or incomplete.
 
     A snapshot does not contain the active controller: the log's next epoch names it again.
     """
-    builder = ImageBuilder(ClusterImage(cluster_id=cluster_id))
+    builder = ImageBuilder(ClusterImage(cluster_id=cluster_id, listener=listener))
     view = memoryview(data)
     end = 0
     next_offset = 0
@@ -284,8 +286,8 @@ def decode_snapshot(snapshot: SnapshotId, data: bytes, cluster_id: str) -> Clust
 
 
 def read_snapshot(
-    files: FileSystem, folder: str, snapshot: SnapshotId, cluster_id: str
+    files: FileSystem, folder: str, snapshot: SnapshotId, cluster_id: str, listener: str = ""
 ) -> ClusterImage:
     """Read the image of a snapshot file; ProtocolError like `decode_snapshot`."""
     data = files.read_bytes(f"{folder}/{snapshot.file_name}")
-    return decode_snapshot(snapshot, data, cluster_id)
+    return decode_snapshot(snapshot, data, cluster_id, listener)

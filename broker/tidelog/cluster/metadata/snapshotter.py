@@ -49,7 +49,7 @@ class Snapshotter:
             return empty, 0
         newest = snapshots[-1]
         self.epoch = newest.epoch
-        image = read_snapshot(files, folder, newest, empty.cluster_id)
+        image = read_snapshot(files, folder, newest, empty.cluster_id, empty.listener)
         return image, snapshots[0].end_offset
 
     def begin_log(self, log: Log, committed: int) -> None:
