@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tidelog
 from support.certificates import authority
 from tidelog.cluster.formatting import bootstrap_checkpoint
-from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
+from tidelog.security.scram import SCRAM, of_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidelog.embedded.nodes import Node
+    from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
 
 MODULES = "org.apache.kafka.common.security"
 SCRAM_JAAS = (
@@ -38,19 +37,9 @@ def plain_jaas(user: str = "broker", password: str = "inner-secret", **users: st
 
 def credential(user: str, mechanism: int) -> UserScramCredentialRecord | None:
     """That of SCRAM_JAAS."""
-    if user != "bro=k,er":
-        return None
-    name, iterations = {1: "sha256", 2: "sha512"}[mechanism], 4096
-    salted = hashlib.pbkdf2_hmac(name, b"inner-secret", b"salt", iterations)
-    client_key = hmac.digest(salted, b"Client Key", name)
-    return UserScramCredentialRecord(
-        name=user,
-        mechanism=mechanism,
-        salt=b"salt",
-        stored_key=hashlib.new(name, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", name),
-        iterations=iterations,
-    )
+    scram = {each.number: each for each in SCRAM.values()}[mechanism]
+    known = of_password(scram, "bro=k,er", "inner-secret", b"salt")
+    return known if user == known.name else None
 
 
 class SecuredCluster(tidelog.Cluster):
