@@ -306,10 +306,6 @@ def test_a_connection_is_replaced_before_its_session_ends() -> None:
             lambda: config("SSL", **{f"{ON}.ssl.truststore.certificates": "?"}),
             f"{ON}.ssl.truststore.certificates",
         ),
-        (
-            lambda: config("SSL", **{"listener.security.protocol.map": "INNER:SSL"}),
-            "listener.security.protocol.map",
-        ),
     ],
 )
 def test_what_is_wrong_names_its_key(made: Callable[[], BrokerConfig], key: str) -> None:
@@ -324,6 +320,11 @@ def test_what_is_wrong_names_its_key(made: Callable[[], BrokerConfig], key: str)
     assert key in caught.value.message
     assert "inner-secret" not in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_a_controllers_listener_needs_a_protocol_beside_others_that_have_one() -> None:
+    with pytest.raises(ConfigError, match="No security protocol defined for listener CONTROLLER"):
+        config("SSL", **{"listener.security.protocol.map": "INNER:SSL"})
 
 
 def test_a_server_that_cannot_prove_the_password_is_refused() -> None:
