@@ -14,6 +14,7 @@ from tidelog.config.vocabulary import (
     PER_BROKER,
     READ_ONLY,
     BrokerKey,
+    class_name,
     integer,
     long,
     string,
@@ -142,7 +143,7 @@ class SaslKeys:
     connections_max_reauth_ms: int = long(
         0, "Close a connection that is used this long after its authentication; 0: never (KIP-368)."
     )
-    sasl_server_callback_handler_class: str | None = string(
+    sasl_server_callback_handler_class: str | None = class_name(
         None,
         f"What checks tokens of OAUTHBEARER, for its listener: {_BEARER}.{_VALIDATOR} checks "
         "signed ones, and needs the extra [security]. Unset: unsecured ones, which are for tests.",

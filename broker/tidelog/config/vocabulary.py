@@ -20,6 +20,7 @@ __all__ = [
     "BrokerKey",
     "ConfigError",
     "boolean",
+    "class_name",
     "double",
     "integer",
     "long",
@@ -90,6 +91,11 @@ def double(default: float, documentation: str, **options: Any) -> Any:
 def string(default: str | None, documentation: str, **options: Any) -> Any:
     """A string, surrounding blanks cut."""
     return BrokerKey("STRING", default, documentation, **options)
+
+
+def class_name(default: str | None, documentation: str, **options: Any) -> Any:
+    """The name of one of Kafka's classes."""
+    return BrokerKey("CLASS", default, documentation, **options)
 
 
 def strings(default: tuple[str, ...] | None, documentation: str, **options: Any) -> Any:
