@@ -178,6 +178,7 @@ def produce_one(bootstrap: str, acks: str) -> str | None:
     return results[0]
 
 
+@pytest.mark.nightly  # chaos does it in CI
 @pytest.mark.slow
 def test_processes_are_killed_and_paused() -> None:
     async def test() -> None:

@@ -99,7 +99,7 @@ def test_an_answer_that_is_lost_writes_nothing_twice(cluster: tidelog.RunningClu
     with pytest.raises(tidelog.ClusterError, match="lost-0"):
         produce(servers, "lost", [b"2"])
     cluster.faults.clear()
-    assert_records(servers, "lost", [b"1", b"2"], timeout_s=10)
+    assert_records(servers, "lost", [b"1", b"2"], timeout_s=60)
 
 
 def test_aborted_records_and_markers_are_shown_on_request(cluster: tidelog.RunningCluster) -> None:

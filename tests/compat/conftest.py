@@ -24,8 +24,11 @@ from compat.reference import ApacheKafka
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    from _pytest.mark import ParameterSet
+
 TESTS = Path(__file__).parents[1]
 CLIENTS = ("aiokafka", "librdkafka", "kafka-python", "java", "go")
+OF_A_CLUSTER_IN_CI = ("librdkafka", "java")  # the others against three brokers: `make nightly`
 PYTHON_CLIENTS = {
     "aiokafka": "compat.clients.aiokafka_client",
     "librdkafka": "compat.clients.librdkafka",
@@ -44,6 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         if is_java and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("java"))
+
+
+def of_a_cluster(*names: str) -> list[ParameterSet]:
+    """Clients as parameters of a test with three brokers."""
+    return [
+        pytest.param(name, marks=[] if name in OF_A_CLUSTER_IN_CI else pytest.mark.nightly)
+        for name in names
+    ]
 
 
 def broker_kinds() -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 import tidelog
 from compat.clients.protocol import decoded, encoded
-from compat.conftest import CLIENTS, Client
+from compat.conftest import CLIENTS, Client, of_a_cluster
 from compat.eventually import eventually
 from compat.line_process import WorkerError
 from support.clusters import FAST, create_topic, leader_of
@@ -60,7 +60,7 @@ def _all_brokers(cluster: tidelog.RunningCluster) -> Iterator[None]:
     cluster.clock.reset()
 
 
-@pytest.fixture(params=CLIENTS)
+@pytest.fixture(params=of_a_cluster(*CLIENTS))
 def client(
     request: pytest.FixtureRequest, client_pool: ClientPool, cluster: tidelog.RunningCluster
 ) -> Client:
@@ -206,7 +206,7 @@ def test_a_leader_dies_while_a_group_of_three_reads(
     assert committed.look() == ends
 
 
-@pytest.mark.parametrize("client", ["librdkafka", "java", "go"], indirect=True)
+@pytest.mark.parametrize("client", of_a_cluster("librdkafka", "java", "go"), indirect=True)
 def test_a_group_of_kip_848_loses_its_coordinator_and_a_member(
     client: Client,
     doomed_client: Client,

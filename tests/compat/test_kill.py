@@ -37,7 +37,7 @@ def lone_broker(tmp_path: Path) -> Iterator[Tidelog]:
     broker.stop()
 
 
-@pytest.fixture(params=["aiokafka", "librdkafka"])
+@pytest.fixture(params=["librdkafka", pytest.param("aiokafka", marks=pytest.mark.nightly)])
 def flooding(
     request: pytest.FixtureRequest, client_pool: ClientPool, lone_broker: Tidelog
 ) -> Client:

@@ -64,8 +64,8 @@ def test_kafka_metadata_shell(java: Jvm, snapshot: str, command: list[str], expe
     # It waits for ever (exit -1 here) if it applies the last records before it has read the end of
     # the file: MetadataLoader.maybePublishMetadata of 4.3.1 then notes no offset. It finds nothing
     # if it applies them before its publisher is known.
-    for _ in range(TRIES_MAX):
-        result = java.tool(SHELL, "--snapshot", snapshot, *command, timeout_s=5)
+    for number in range(1, TRIES_MAX + 1):  # each with more patience: the machine may be busy
+        result = java.tool(SHELL, "--snapshot", snapshot, *command, timeout_s=5 * number)
         if result.exit == 0 and expected in result.out.split():
             break
     assert result.exit == 0, result

@@ -238,6 +238,7 @@ def are_shared(tasks: list[list[str]]) -> bool:
     return every == TASKS and {len(each) for each in tasks} == {len(TASKS) // len(tasks)}
 
 
+@pytest.mark.nightly
 def test_one_of_two_instances_is_killed(
     soon: Broker, java: Jvm, client_pool: ClientPool, fresh: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -46,7 +46,7 @@ def test_json_lines(tidelog_bootstrap, tidelog_topic):
     lines = ['{"value": {"id": 1}, "key": "a", "headers": {"h": "x"}}', '{"value": null}']
     assert produce_json_lines(tidelog_bootstrap, lines, tidelog_topic) == 2
     first = TopicRecord(b'{"id": 1}', b"a", (("h", b"x"),))
-    assert_records(tidelog_bootstrap, tidelog_topic, [first, None], timeout_s=5)
+    assert_records(tidelog_bootstrap, tidelog_topic, [first, None], timeout_s=60)
 
 
 def test_transactions(tidelog_bootstrap, tidelog_topic, tidelog_transactional_id):
@@ -60,7 +60,7 @@ def test_transactions(tidelog_bootstrap, tidelog_topic, tidelog_transactional_id
         producer.produce(tidelog_topic, value)
         producer.flush(30)
         end(30)
-    assert_records(tidelog_bootstrap, tidelog_topic, [b"kept"], timeout_s=10)
+    assert_records(tidelog_bootstrap, tidelog_topic, [b"kept"], timeout_s=60)
     raw = read_all(tidelog_bootstrap, tidelog_topic, committed=False, control=True)
     assert [one.control or one.value for one in raw] == [b"kept", "COMMIT", b"gone", "ABORT"]
 

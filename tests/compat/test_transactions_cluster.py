@@ -10,7 +10,7 @@ import pytest
 
 import tidelog
 from compat.clients.protocol import decoded, encoded
-from compat.conftest import CLIENTS, Client
+from compat.conftest import CLIENTS, Client, of_a_cluster
 from compat.eventually import eventually
 from support.clusters import FAST, create_topic, leader_of
 
@@ -54,7 +54,7 @@ def _all_brokers(cluster: tidelog.RunningCluster) -> Iterator[None]:
     cluster.start_brokers()
 
 
-@pytest.fixture(params=STEADY)
+@pytest.fixture(params=of_a_cluster(*STEADY))
 def client(
     request: pytest.FixtureRequest, client_pool: ClientPool, cluster: tidelog.RunningCluster
 ) -> Client:

@@ -29,7 +29,7 @@ from tidelog_protocol.schema import Struct, version_range
 from wire_values import SMALL_AND_SAME, in_version, messages
 
 NOT_IN_KIO = {("ApiVersions", 5), ("DeleteGroups", 3)}
-EXAMPLES = 40
+EXAMPLES = [10, pytest.param(40, marks=pytest.mark.nightly)]
 CASES = [
     pytest.param(api, kind, id=f"{api.name}{kind}")
     for api in API.values()
@@ -113,11 +113,12 @@ def versions(api: Api) -> list[int]:
     ]
 
 
+@pytest.mark.parametrize("examples", EXAMPLES)
 @pytest.mark.parametrize(("api", "kind"), CASES)
-def test_random_messages_are_byte_for_byte_kios(api: Api, kind: str) -> None:
+def test_random_messages_are_byte_for_byte_kios(api: Api, kind: str, examples: int) -> None:
     cls = table(api, kind)
 
-    @settings(SMALL_AND_SAME, max_examples=EXAMPLES)
+    @settings(SMALL_AND_SAME, max_examples=examples)
     @given(messages(cls))
     def compare(message: Any) -> None:
         for version in versions(api):
@@ -170,12 +171,13 @@ def test_tables_agree_with_kio_on_versions_and_headers(api: Api, kind: str) -> N
 
 
 @pytest.mark.parametrize("table", CONTROL_RECORDS.values(), ids=lambda table: table.__name__)
-def test_random_control_records_are_byte_for_byte_kios(table: type[Any]) -> None:
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_random_control_records_are_byte_for_byte_kios(table: type[Any], examples: int) -> None:
     first, last = version_range(table.VERSIONS)
     name = table.__name__
     kios = {version: kio_class(name, version, "data", name) for version in range(first, last + 1)}
 
-    @settings(SMALL_AND_SAME, max_examples=EXAMPLES)
+    @settings(SMALL_AND_SAME, max_examples=examples)
     @given(messages(table))
     def compare(message: Any) -> None:
         for version, (theirs, write, read) in kios.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+
+import pytest
 
 from sim.cluster.faults import ClusterFault
 from sim.raw_logs import read_log
@@ -12,9 +13,6 @@ from sim.run import run_seed
 from sim.stage import FOLDER, Stage
 from tidelog.simulation.loop import simulate
 from tidelog_storage import replicated
-
-if TYPE_CHECKING:
-    import pytest
 
 WORK = {
     "brokers added",
@@ -43,6 +41,7 @@ def rotten(seed):
     )
 
 
+@pytest.mark.nightly
 def test_everything_is_done_within_some_seeds() -> None:
     missing = set(WORK)
     for seed in range(100, 130):

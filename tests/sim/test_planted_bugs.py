@@ -102,7 +102,7 @@ FOUND_AT = {
     "nobody-marks": 3,
     "retention-does-not-wait": 1,
     # dead branches
-    "copies-of-dead-branches-count": 3,
+    "copies-of-dead-branches-count": 0,
     "followers-begin-with-one-epoch": 0,
     "reads-run-into-dead-branches": 3,
     "segments-are-found-by-offset-alone": 3,
@@ -130,20 +130,20 @@ FOUND_AT = {
     "partitions-are-given-before-they-are-free": 0,
     "released-partitions-stay-owned": 0,
     "subscriptions-are-not-loaded": 2,
-    "targets-are-not-loaded": 101,
+    "targets-are-not-loaded": 25,
     "upgrades-forget-who-has-what": 6,
     # share groups
-    "a-member-that-leaves-frees-all": 3,
+    "a-member-that-leaves-frees-all": 5,
     "a-share-partition-is-left-out": 0,
     "aborted-records-are-given-out": 0,
     "acknowledgements-in-memory": 0,
     "answered-before-it-is-stored": 1,
-    "any-member-acknowledges": 0,
+    "any-member-acknowledges": 48,
     "deliveries-are-not-counted": 0,
-    "delivery-counts-are-not-stored": 2,
+    "delivery-counts-are-not-stored": 1,
     "gaps-are-done": 2,
     "limits-of-records-are-hints": 0,
-    "locks-end-together": 2,
+    "locks-end-together": 0,
     "locks-never-end": 0,
     "no-delivery-is-the-last": 3,
     "open-transactions-are-read": 0,
@@ -155,13 +155,13 @@ FOUND_AT = {
     # streams groups
     "a-lost-answer-costs-the-tasks": 0,
     "a-task-is-left-over": 0,
-    "epochs-of-applications-are-not-loaded": 3,
+    "epochs-of-applications-are-not-loaded": 12,
     "heartbeats-renew-no-session-of-instances": 0,
     "instances-stay-without-heartbeats": 0,
     "no-session-of-instances-begins-at-load": 0,
     "no-time-to-give-back": 0,
     "processes-count-by-member": 3,
-    "tasks-are-free-before-they-are-given-back": 2,
+    "tasks-are-free-before-they-are-given-back": 3,
     "tasks-are-given-before-they-are-free": 0,
     "tasks-are-not-loaded": 0,
     "tasks-given-back-stay-taken": 0,
@@ -201,8 +201,10 @@ FOUND_AT = {
     "format-by-itself": 0,
 }
 
-# CI plays the first bug of each ground; `make nightly` plays all.
-IN_CI = {ground.name: bug for bug in reversed(FOUND_AT) for ground in [GROUND_OF[bug]]}.values()
+# CI plays one bug of each ground, that of the lowest seed, so that it is found soon if its seed
+# shifts; `make nightly` plays all.
+LATE_FIRST = sorted(FOUND_AT, key=lambda bug: FOUND_AT[bug], reverse=True)
+IN_CI = {GROUND_OF[bug].name: bug for bug in LATE_FIRST}.values()
 BUGS = [pytest.param(bug, marks=[] if bug in IN_CI else pytest.mark.nightly) for bug in FOUND_AT]
 
 

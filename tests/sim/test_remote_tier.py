@@ -252,7 +252,10 @@ async def live(loop: Any, seed: str, batches: int, disturbances: int, lying: flo
         return play
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 6])  # planted bugs are found by some of them
+@pytest.mark.parametrize(
+    "number",  # planted bugs are found by some of them
+    [0, 1, *(pytest.param(number, marks=pytest.mark.nightly) for number in (2, 3, 4, 6))],
+)
 def test_nothing_is_lost_between_the_tiers(number: int) -> None:
     seed = f"tier-{number}"
     play, _ = simulate(seed, lambda loop: live(loop, seed, 1 + number % 3, 6))

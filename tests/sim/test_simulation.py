@@ -20,7 +20,10 @@ TESTS = Path(__file__).parent.parent
 SEEDS_PER_TEST = 6
 
 
-@pytest.mark.parametrize("first", range(0, 36, SEEDS_PER_TEST))
+FIRSTS = [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(6, 36, SEEDS_PER_TEST))]
+
+
+@pytest.mark.parametrize("first", FIRSTS)
 def test_all_promises_hold(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
         verdict = run_seed(seed)
@@ -63,6 +66,7 @@ def test_a_failing_plan_is_made_shorter() -> None:
     assert run_seed(best.seed, best.plan).failure is None
 
 
+@pytest.mark.nightly  # it makes the plan shorter, run after run
 def test_the_command_line_replays_a_failure() -> None:
     command = [sys.executable, "-m", "sim", "--mutant", "acknowledge-before-fsync"]
     command += ["--brokers", "1", "--processes", "1"]

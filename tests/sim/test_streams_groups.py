@@ -15,6 +15,7 @@ def test_all_promises_hold(seed: int) -> None:
     assert counts["offsets committed"] > 0
 
 
+@pytest.mark.nightly
 def test_everything_is_done_within_some_seeds() -> None:
     missing = {
         "answers not waited for",

@@ -3,23 +3,33 @@ commit or abort, never half, whether its client goes on or is gone."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from sim.cluster.transactions_steps import STEPS, VICTIMS, Case, cases, play
 from sim.mutants import planted
 
-EACH_STEP = [  # CI plays each with one version of transactions, by turns
-    pytest.param(
-        *(step, is_v2),
-        marks=[] if is_v2 == bool(number % 2) else pytest.mark.nightly,
-        id=f"{step}-{'v2' if is_v2 else 'classic'}",
-    )
-    for number, step in enumerate(STEPS)
-    for is_v2 in (False, True)
-]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from _pytest.mark import ParameterSet
 
 
-@pytest.mark.parametrize(("step", "is_v2"), EACH_STEP)
+def by_turns(steps: Iterable[str]) -> list[ParameterSet]:
+    """CI plays each with one version of transactions, by turns, the nightly run with both."""
+    return [
+        pytest.param(
+            *(step, is_v2),
+            marks=[] if is_v2 == bool(number % 2) else pytest.mark.nightly,
+            id=f"{step}-{'v2' if is_v2 else 'classic'}",
+        )
+        for number, step in enumerate(steps)
+        for is_v2 in (False, True)
+    ]
+
+
+@pytest.mark.parametrize(("step", "is_v2"), by_turns(STEPS))
 def test_a_death_at_any_step_halves_no_transaction(step: str, is_v2: bool) -> None:
     assert [failure for failure in map(play, cases(step, is_v2=is_v2)) if failure] == []
 
@@ -33,8 +43,7 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
-@pytest.mark.parametrize("step", WRITES)
+@pytest.mark.parametrize(("step", "is_v2"), by_turns(WRITES))
 def test_what_is_committed_late_counts(step: str, is_v2: bool) -> None:
     """A client that waits has heard by then that its coordinator does not know."""
     late = [
@@ -60,7 +69,10 @@ def test_a_coordinator_that_gives_late_writes_up_is_found(is_v2: bool) -> None:
         ("pending-offsets-not-loaded", "the end is written", 2, "True, offset -1"),
     ],
 )
-@pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
+@pytest.mark.parametrize(
+    "is_v2",
+    [pytest.param(False, id="classic", marks=pytest.mark.nightly), pytest.param(True, id="v2")],
+)
 def test_a_planted_bug_is_found(
     name: str, step: str, victim: int, is_seen_as: str, is_v2: bool
 ) -> None:

@@ -24,6 +24,7 @@ def test_all_promises_hold_in_two_tiers(seed: int) -> None:
     assert counts["remote segments COPY_SEGMENT_FINISHED"] > 0
 
 
+@pytest.mark.nightly
 def test_everything_is_done_within_some_seeds() -> None:
     missing = {
         "assignments of copiers",

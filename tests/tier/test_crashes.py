@@ -104,11 +104,21 @@ class Mortal:
         await admin.create_topic(self.server, topic, {0: [1]}, TOPIC)
         await self.led(topic)
 
+    async def described(self, topic: str) -> Any:
+        asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
+        return (await admin.ask(self.server, asked, 9)).topics[0]
+
+    async def is_deleted(self, topic: str) -> None:
+        """The broker may have died of what it still had to do for the topic before, and not have
+        heard of this one's deletion."""
+        found = await self.described(topic)
+        if found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            await admin.delete_topic(self.server, topic)
+
     async def led(self, topic: str) -> None:
         """Wait until the broker leads it again."""
         while True:
-            asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
-            found = (await admin.ask(self.server, asked, 9)).topics[0]
+            found = await self.described(topic)
             if found.error_code == 0 and found.partitions[0].leader_id == 1:
                 return
             await asyncio.sleep(0.02)
@@ -258,6 +268,7 @@ def test_killed_at_every_point_of_the_deletion_of_a_topic(tmp_path: Path) -> Non
                     # It may die before its answer goes out.
                     await admin.delete_topic(it.server, f"a{number}")
                 await it.dies(point)
+                await it.is_deleted(f"a{number}")
             await it.led("b")
             await it.check("b")
             await it.create("a0")

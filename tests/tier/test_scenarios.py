@@ -35,7 +35,14 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.mark.parametrize(
     ("name", "brokers"),
-    [(name, "here") for name in NAMES] + [(name, "isolated") for name in NAMES],
+    [(name, "here") for name in NAMES]
+    + [
+        pytest.param(
+            *(name, "isolated"),
+            marks=[] if name in {"kip101-s1", "kip405-s1"} else pytest.mark.nightly,
+        )
+        for name in NAMES
+    ],
 )
 def test_scenario(name: str, brokers: str, capsys: pytest.CaptureFixture[str]) -> None:
     both = brokers == "here" and name in OLDER
