@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tidelog.config.listeners import ListenerSettings
 from tidelog.config.security_keys import PROTOCOLS, SaslKeys, TlsKeys
 from tidelog.control.errors import ClusterError
-from tidelog.network.peer_security import AUTHENTICATE_VERSION, HANDSHAKE_VERSION, tls_reason
+from tidelog.network.peer_security import AUTHENTICATE_VERSION, HANDSHAKE_VERSION
+from tidelog.network.peers import tls_reason
 from tidelog.runtime import SystemClock, SystemRng
 from tidelog.security.login import Means, login_of
 from tidelog.security.refused import RefusedError

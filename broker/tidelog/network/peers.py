@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.apis import Api
     from tidelog_protocol.schema import Buffer, Message
 
-__all__ = ["Channels", "PeerChannel", "PeerError"]
+__all__ = ["Channels", "PeerChannel", "PeerError", "tls_reason"]
 
 REQUEST_TIMEOUT_S = 30.0
 RECONNECT_S_MIN = 0.05  # Kafka's reconnect.backoff.ms
@@ -165,7 +165,7 @@ class PeerChannel:
                 self.host, self.port, lambda: _Link(f"{self.host}:{self.port}"), tls
             )
         except ssl.SSLError as error:
-            raise self._refused(_tls_reason(error) or str(error)) from error
+            raise self._refused(tls_reason(error) or str(error)) from error
         assert isinstance(link, _Link)
         if security is None:
             return link
@@ -308,7 +308,7 @@ class _Link(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self.tls_failure = _tls_reason(exc)
+        self.tls_failure = tls_reason(exc)
         reason = "connection lost" if exc is None else str(exc) or type(exc).__name__
         self.end(self.tls_failure or reason)
 
@@ -375,7 +375,7 @@ class _Link(asyncio.BufferedProtocol):
                 future.set_exception(PeerError(f"{self._address}: {reason}"))
 
 
-def _tls_reason(error: BaseException | None) -> str | None:
+def tls_reason(error: BaseException | None) -> str | None:
     """Return why TLS failed, in plain words; None for another error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message.rstrip('.')}"
