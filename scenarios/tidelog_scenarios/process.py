@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidelog.embedded.cluster_settings import READY_WORDS
 from tidelog.embedded.nodes import Node, ProcessNode
+from tidelog.embedded.settings_pipe import read_settings
 from tidelog_scenarios.actor import Actor
 from tidelog_scenarios.fetch_gate import FetchGate
 from tidelog_scenarios.inside import Inside
@@ -206,14 +207,9 @@ def _say(line: str) -> None:
         sys.stdout.flush()
 
 
-def main(arguments: list[str]) -> None:
-    """Run an actor; arguments as `ProcessNode` passes them."""
-    properties = {}
-    for argument in arguments:
-        name, _, value = argument.partition("=")
-        if name == "--set":
-            key, _, text = value.partition("=")
-            properties[key] = text
+def main() -> None:
+    """Run an actor, whose settings come first on standard input, as `ProcessNode` sends them."""
+    properties = read_settings()
 
     async def run() -> None:
         await _Actor(properties).run()
@@ -223,4 +219,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
