@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import os
 import stat
@@ -20,9 +21,12 @@ from tidelog.control.credentials.kinds import kind_of
 from tidelog.control.credentials.state import SecurityState
 from tidelog.control.credentials.wishes import client_of
 from tidelog.control.http_client import HttpControl
+from tidelog.embedded.cluster_client import opened
 from tidelog.embedded.security import Security
 from tidelog.embedded.settings_pipe import read_settings, settings_bytes
+from tidelog.testing.records import assert_records, produce
 from tidelog_protocol.messages.cluster import MetadataRequest
+from tidelog_protocol.messages.configs import DescribeConfigsRequest
 
 if TYPE_CHECKING:
     from tidelog.control.credentials.wishes import Wishes
@@ -208,3 +212,38 @@ def test_no_argument_of_a_process_has_a_secret() -> None:
             assert "sasl.jaas.config" not in text
         assert known["sasl_plain_password"] not in "".join((*words, cluster.log))
         assert HttpControl.client_config is tidelog.RunningCluster.client_config
+
+
+def test_the_helpers_of_tests_write_and_read_a_secured_cluster() -> None:
+    with tidelog.run(security="sasl_ssl") as cluster:
+        cluster.create_topic("t")
+        for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+            client = cluster.client_config("tidelog", mechanism=mechanism)
+            produce(client, "t", [mechanism])
+        assert_records(client, "t", ["PLAIN", "SCRAM-SHA-256"])
+        with pytest.raises(tidelog.ClusterError, match="Invalid username or password"):
+            produce(cluster.client_config("tidelog", password="wrong"), "t", ["x"])
+        with pytest.raises(tidelog.ClusterError, match="expired"):
+            produce(cluster.client_config("tidelog", certificate="expired"), "t", ["x"])
+
+
+def test_descriptions_of_settings_hide_secrets() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(security="sasl_plaintext") as cluster:
+            config = cluster.client_config("tidelog", user="admin")
+            password = cluster.client_config("aiokafka", user="admin")["sasl_plain_password"]
+
+            def described() -> str:
+                resource = DescribeConfigsRequest.DescribeConfigsResource(
+                    resource_type=4, resource_name="1", configuration_keys=None
+                )
+                request = DescribeConfigsRequest(resources=[resource])
+                with opened(config) as client:
+                    return str(client.broker(1).ask(request))
+
+            text = await asyncio.to_thread(described)
+            assert "sasl.jaas.config" in text
+            assert password not in text
+            assert password not in repr(cluster.brokers[0].config)
+
+    run(test)

@@ -154,7 +154,7 @@ class Cluster(ClusterCalls):
 
     def client_config(self, client: str, **wishes: Unpack[Wishes]) -> Any:
         """Return the configuration of a client library: aiokafka, confluent-kafka, franz-go, java,
-        kafka-python, kafkajs, kcat or spark.
+        kafka-python, kafkajs, kcat, spark or tidelog (for `tidelog.testing`).
 
         With `security`, and what works if left out:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from tidelog.embedded.client_security import ClientSecurity
     from tidelog_protocol.schema import Message
 
-__all__ = ["BrokerGoneError", "ClusterClient", "reached"]
+__all__ = ["BrokerGoneError", "ClusterClient", "Servers", "opened", "reached"]
+
+Servers = str | Mapping[str, str]
+"""`host:port` of brokers, or properties of a client as `client_config("tidelog")` returns them."""
 
 
 @contextmanager
@@ -30,6 +34,26 @@ def reached(bootstrap_servers: str) -> Iterator[None]:
     except OSError as error:
         text = f"no answer from {bootstrap_servers}: {error.strerror or error}"
         raise ClusterError(text) from error
+
+
+@contextmanager
+def opened(servers: Servers) -> Iterator[ClusterClient]:
+    """Yield a client of these brokers, and close it. ClusterError if no broker answers, or if the
+    properties do not fit."""
+    if isinstance(servers, str):
+        with reached(servers), ClusterClient(servers) as client:
+            yield client
+        return
+    from tidelog.embedded.client_security import ClientSecurity  # noqa: PLC0415 - few have it
+    from tidelog_storage.config_key import ConfigError  # noqa: PLC0415 - too
+
+    address = servers.get("bootstrap.servers", "")
+    try:
+        security = ClientSecurity(servers)
+    except ConfigError as error:
+        raise ClusterError(error.message) from None
+    with reached(address), ClusterClient(address, security) as client:
+        yield client
 
 
 class BrokerGoneError(OSError):

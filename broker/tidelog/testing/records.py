@@ -1,6 +1,7 @@
 """Write, read and compare records in tests, without a client library.
 
-It works with any Kafka broker: each function takes `bootstrap_servers` (`host:port`) first.
+It works with any Kafka broker: each function takes `bootstrap_servers` first, `host:port` or, where
+brokers ask for security, properties of a client: `cluster.client_config("tidelog")`.
 
     produce(servers, "orders", [b"1", TopicRecord(b"2", key=b"k")])
     assert_records(servers, "orders", [b"1", TopicRecord(b"2", key=b"k")])
@@ -12,12 +13,11 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelog.embedded.cluster_client import BrokerGoneError, ClusterClient, reached
+from tidelog.embedded.cluster_client import BrokerGoneError, ClusterClient, opened
 from tidelog.embedded.cluster_settings import ClusterError
 from tidelog.runtime import SystemClock
 from tidelog.testing.retries import Retries
@@ -29,6 +29,7 @@ from tidelog_protocol.records import ControlType, Record, build_batch, control_t
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from tidelog.embedded.cluster_client import Servers
     from tidelog_protocol.batch import BatchHeader
     from tidelog_protocol.schema import Message
 
@@ -77,7 +78,7 @@ class TopicRecord:
 Given = TopicRecord | bytes | str | None
 
 
-def produce(bootstrap_servers: str, topic: str, records: Iterable[Given]) -> list[TopicRecord]:
+def produce(bootstrap_servers: Servers, topic: str, records: Iterable[Given]) -> list[TopicRecord]:
     """Write records with acks=all; return them with their offsets and timestamps.
 
     A value alone goes to partition 0, without a key; a string is written as UTF-8.
@@ -89,7 +90,7 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Given]) -> lis
         for record in written
     ]
     placed: list[TopicRecord] = []
-    with reached(bootstrap_servers), closing(ClusterClient(bootstrap_servers)) as client:
+    with opened(bootstrap_servers) as client:
         for partition in sorted({record.partition for record in written}):
             own = [record for record in written if record.partition == partition]
             for part in _batches(own):
@@ -99,7 +100,9 @@ def produce(bootstrap_servers: str, topic: str, records: Iterable[Given]) -> lis
 
 
 def produce_json_lines(
-    bootstrap_servers: str, lines: str | os.PathLike[str] | Iterable[str], topic: str | None = None
+    bootstrap_servers: Servers,
+    lines: str | os.PathLike[str] | Iterable[str],
+    topic: str | None = None,
 ) -> int:
     """Write the records of a file, or of lines, as `tidelog consume --json` prints them; return
     their number.
@@ -123,7 +126,7 @@ def produce_json_lines(
 
 
 def read_all(
-    bootstrap_servers: str,
+    bootstrap_servers: Servers,
     topic: str,
     *,
     partition: int | None = None,
@@ -136,7 +139,7 @@ def read_all(
     markers that end transactions.
     """
     found: list[TopicRecord] = []
-    with reached(bootstrap_servers), closing(ClusterClient(bootstrap_servers)) as client:
+    with opened(bootstrap_servers) as client:
         for number, start in list_offsets(client, topic, EARLIEST).items():
             if partition in (None, number):
                 end = list_offsets(client, topic, LATEST, committed=committed)[number]
@@ -146,7 +149,7 @@ def read_all(
 
 
 def assert_records(
-    bootstrap_servers: str,
+    bootstrap_servers: Servers,
     topic: str,
     expected: Sequence[Given],
     *,

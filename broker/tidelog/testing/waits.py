@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
-from tidelog.embedded.cluster_client import ClusterClient, reached
+from tidelog.embedded.cluster_client import ClusterClient, Servers, opened
 from tidelog.embedded.cluster_settings import ClusterError
 from tidelog.testing.records import LATEST, list_offsets
 from tidelog.testing.retries import SECONDS_MAX, Retries
@@ -19,7 +17,7 @@ LATEST_TIERED = -5  # KIP-1005
 
 
 def wait_for_lag(
-    bootstrap_servers: str,
+    bootstrap_servers: Servers,
     group: str,
     topic: str,
     lag_max: int = 0,
@@ -32,7 +30,7 @@ def wait_for_lag(
     """
     retries = Retries(timeout_s)
     while True:
-        with reached(bootstrap_servers), closing(ClusterClient(bootstrap_servers)) as client:
+        with opened(bootstrap_servers) as client:
             ends = list_offsets(client, topic, LATEST)
             committed = _committed(client, group, topic)
         lag = sum(max(end - committed.get(number, 0), 0) for number, end in ends.items())
@@ -46,7 +44,7 @@ def wait_for_lag(
 
 
 def wait_until_tiered(
-    bootstrap_servers: str,
+    bootstrap_servers: Servers,
     topic: str,
     offset: int,
     partition: int = 0,
@@ -57,7 +55,7 @@ def wait_until_tiered(
     there."""
     retries = Retries(timeout_s)
     while True:
-        with reached(bootstrap_servers), closing(ClusterClient(bootstrap_servers)) as client:
+        with opened(bootstrap_servers) as client:
             last = list_offsets(client, topic, LATEST_TIERED).get(partition)
         if last is None:
             raise ClusterError(f"topic {topic} has no partition {partition}")

@@ -127,6 +127,17 @@ def _java_properties(client: Client) -> dict[str, str]:
     return config
 
 
+def _tidelog(client: Client) -> dict[str, str]:
+    """Return properties for the helpers of `tidelog.testing`, which need no stores."""
+    config = {name: text for name, text in _java_properties(client).items() if name[:4] != "ssl."}
+    if client.trusted is not None:
+        config |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": client.trusted}
+    if client.certificate is not None:
+        own = client.certificate("pem")
+        config |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": own}
+    return config
+
+
 def _java_store(prefix: str, path: str, password: str) -> dict[str, str]:
     return {
         f"{prefix}.type": "PKCS12",
@@ -216,5 +227,6 @@ CLIENTS: Mapping[str, Callable[[Client], Any]] = {
     "kafkajs": _kafkajs,
     "kcat": _kcat,
     "spark": _spark,
+    "tidelog": _tidelog,
 }
 """What makes the configuration of each client library, by its name."""
