@@ -97,6 +97,7 @@ class _Peer:
     listener = ""
     principal = ANONYMOUS
     software = ("bench", "0")
+    is_forwarded = False
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

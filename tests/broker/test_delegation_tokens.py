@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import tidelog
+from support.clusters import run, until
 from support.handler_calls import RecordingPeer, make_context
+from support.wire_client import WireClient
 from tidelog.api.delegation_tokens import gated
 from tidelog.cluster.controller.delegation_tokens import Asking, alter_tokens, expired
 from tidelog.cluster.metadata.image import ClusterImage
@@ -19,11 +22,16 @@ from tidelog_protocol.messages.metadata_records import (
     DelegationTokenRecord,
     RemoveDelegationTokenRecord,
 )
+from tidelog_protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tidelog_protocol.messages.tokens import (
     CreateDelegationTokenRequest,
+    DescribeDelegationTokenRequest,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NOW = 1_000_000
 ID = bytes(range(16))
@@ -178,5 +186,51 @@ def test_who_may_ask(listener: str, principal: Principal, is_served: bool) -> No
         answer = handler(make_context(key, 1, peer=peer), API[key].request())
         if is_served:
             assert answer == "served"
+            peer.listener = "PLAIN"  # between brokers
+            peer.is_forwarded = True
+            assert handler(make_context(key, 1, peer=peer), API[key].request()) == "served"
+            peer.listener, peer.is_forwarded = listener, False
         else:
             assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+# ---- several brokers
+
+
+async def logged_in(client: WireClient, login: Mapping[str, str]) -> WireClient:
+    await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    token = f"\0{login['sasl.username']}\0{login['sasl.password']}".encode()
+    answer = await client.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+    assert answer.error_code == 0
+    return client
+
+
+def test_each_broker_of_a_cluster_makes_tokens_that_expire() -> None:
+    settings = {
+        "delegation.token.secret.key": "key",
+        "delegation.token.expiry.check.interval.ms": "20",
+    }
+
+    async def test() -> None:
+        async with tidelog.Cluster(settings, brokers=2, security="sasl_plaintext") as cluster:
+            login = cluster.client_config("confluent-kafka")
+            images = [lambda each=each: each.server.metadata.image for each in cluster.brokers]
+            tokens = []
+            for address in cluster.bootstrap_servers.split(","):
+                async with await WireClient.connect(address) as client:
+                    await logged_in(client, login)
+                    tokens.append(await client.ask(create(), 3))
+                    [owned] = (
+                        await client.ask(DescribeDelegationTokenRequest(owners=None), 3)
+                    ).tokens[-1:]
+                    assert owned.hmac == tokens[-1].hmac
+                    assert owned.principal_name == login["sasl.username"]
+            await until(lambda: all(len(image().delegation_tokens) == 2 for image in images))
+            async with await WireClient.connect(address) as client:
+                await logged_in(client, login)
+                for each in tokens:
+                    expire = ExpireDelegationTokenRequest(hmac=each.hmac, expiry_time_period_ms=0)
+                    assert (await client.ask(expire, 2)).error_code == 0
+            await until(lambda: not any(image().delegation_tokens for image in images))
+
+    run(test)

@@ -20,6 +20,7 @@ class RecordingPeer:
         self.listener = "PLAINTEXT"
         self.principal = ANONYMOUS
         self.software = ("unknown", "unknown")
+        self.is_forwarded = False
         self.responses: list[Any] = []
         self.closed = False
         self.throttles: list[float] = []

@@ -137,9 +137,7 @@ def _problem(
     context: RequestContext, request: Any, config: BrokerConfig, authorizer: Authorizer | None
 ) -> ErrorCode | None:
     principal = context.peer.principal
-    protocol = config.listener_settings(context.peer.listener).protocol
-    is_open = protocol == "PLAINTEXT" or (protocol == "SSL" and str(principal) == str(ANONYMOUS))
-    if principal.is_of_token or is_open:
+    if principal.is_of_token or _is_open(context, config):
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     if not isinstance(request, CreateDelegationTokenRequest):
         return None
@@ -151,6 +149,15 @@ def _problem(
     if any(each.principal_type != USER for each in request.renewers):
         return ErrorCode.INVALID_PRINCIPAL_TYPE
     return None
+
+
+def _is_open(context: RequestContext, config: BrokerConfig) -> bool:
+    """Return whether nothing authenticated a client; a broker that forwards has looked itself."""
+    if context.peer.is_forwarded:
+        return False
+    protocol = config.listener_settings(context.peer.listener).protocol
+    is_anonymous = str(context.peer.principal) == str(ANONYMOUS)
+    return protocol == "PLAINTEXT" or (protocol == "SSL" and is_anonymous)
 
 
 def _refused(context: RequestContext, request: Any, code: ErrorCode) -> Any:

@@ -80,6 +80,7 @@ class _Client:
         self.client_port = 0
         self.listener = peer.listener
         self.software = peer.software
+        self.is_forwarded = True
         self.at_close = peer.at_close
 
     def answer(self, frame: Sequence[Buffer]) -> None:

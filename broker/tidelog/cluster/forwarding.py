@@ -143,6 +143,7 @@ class _Here:
     client_port = 0
     listener = ""
     software = ("tidelog", "")
+    is_forwarded = True
 
     def __init__(self, client: RequestContext | None) -> None:
         self.client_host = "127.0.0.1" if client is None else client.client_host

@@ -38,6 +38,7 @@ class _Caller:
     listener = ""
     principal = ANONYMOUS
     software = ("tidelog", "")
+    is_forwarded = False
 
     def __init__(self) -> None:
         self.response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -117,6 +117,8 @@ class Connection(asyncio.BufferedProtocol):
         "software",
     )
 
+    is_forwarded = False
+
     def __init__(self, owner: ConnectionOwner, listener: str = "") -> None:
         self._owner = owner
         self._reader = FrameReader(owner.frame_bytes_max, owner.receive_buffer)

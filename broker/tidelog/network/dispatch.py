@@ -68,6 +68,8 @@ class Peer(Protocol):
     listener: str
     principal: Principal
     software: tuple[str, str]
+    is_forwarded: bool
+    """Whether a broker sends the request for its client, which came by one of its listeners."""
 
     def close(self) -> None:
         """Close the connection; requests without an answer are cancelled."""

@@ -23,7 +23,6 @@ class Allowed(NamedTuple):
     why: str
 
 
-NO_TOKENS = "tidelog has no delegation tokens"
 ALLOWED = (
     *(
         Allowed(name, r"min\.insync\.replicas=1,", "", ELR)
@@ -33,9 +32,6 @@ ALLOWED = (
     Allowed("features", r"(eligible\.\S+ .*FinalizedVersionLevel: )1", r"\g<1>0", ELR),
     Allowed("cluster-and-quorum", r"(?<=ApiVersions\(18\): 0 to )4", "5", NEWER),
     Allowed("cluster-and-quorum", r"(?<=DeleteGroups\(42\): 0 to )2", "3", NEWER),
-    Allowed(
-        "cluster-and-quorum", r"(?<=DelegationToken\(\d\d\): ).*(?=,)", "UNSUPPORTED", NO_TOKENS
-    ),
 )
 
 

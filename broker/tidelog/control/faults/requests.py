@@ -330,6 +330,7 @@ class _Answered:
         self.client_port = peer.client_port
         self.listener = peer.listener
         self.principal = peer.principal
+        self.is_forwarded = peer.is_forwarded
         self._peer = peer
         self._answered = answered
 
