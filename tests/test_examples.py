@@ -15,15 +15,9 @@ from compat.jvm import FAST_START, QUIET
 from support.examples import EXAMPLES, UNAVAILABLE, java_jars, needs_of
 from tidelog_bench.peers.kafka_jars import java
 
-PYTHON = (
-    "aiokafka",
-    "confluent-kafka",
-    "faststream",
-    "faust",
-    "kafka-python",
-    "quix-streams",
-    "schema-registry",
-)
+CLIENTS = ("aiokafka", "confluent-kafka", "kafka-python")
+BUILT_ON_THEM = ("faststream", "faust", "quix-streams", "schema-registry")  # `make nightly`
+PYTHON = (*CLIENTS, *BUILT_ON_THEM)
 OTHERS = ("go-franz", "java-junit5", "node-kafkajs")
 RUN_ELSEWHERE = {"order-service", "order-service-simulation", "typed"}
 SECONDS_MAX = 240  # for a hang
@@ -62,7 +56,10 @@ def count_tests(name: str, pattern: str) -> int:
     return sum(map(len, found))
 
 
-@pytest.mark.parametrize("name", PYTHON)
+@pytest.mark.parametrize(
+    "name",
+    [*CLIENTS, *(pytest.param(name, marks=pytest.mark.nightly) for name in BUILT_ON_THEM)],
+)
 def test_python(name: str, tmp_path: Path) -> None:
     packages = needs(name)
     folder = tmp_path / name

@@ -82,7 +82,7 @@ FOUND_AT = {
     "keys-that-begin-alike-are-one": 41,
     "leaders-load-no-share-states": 34,
     "moves-end-before-their-replicas-are-in-sync": 52,
-    "one-segment-too-many": 45,
+    "one-segment-too-many": 49,
     "recover-by-half": 41,
     "retention-ahead-of-time": 102,
     "returns-lose-their-assignment": 34,
