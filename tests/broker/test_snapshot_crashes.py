@@ -156,7 +156,7 @@ def test_ones_own_snapshot_that_is_written_too_late() -> None:
     asyncio.run(live())
 
 
-@pytest.mark.parametrize("segment_bytes", [400, 1 << 30])
+@pytest.mark.parametrize("segment_bytes", [400, pytest.param(1 << 30, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_death_in_ones_own_snapshot(way: str, segment_bytes: int) -> None:
     whole = trimmed(segment_bytes)

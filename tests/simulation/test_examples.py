@@ -15,6 +15,7 @@ from tidelog.simulation import KINDS
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.nightly  # the suite of a reader, for a quarter of a minute
 @pytest.mark.slow
 def test_the_order_service_holds_and_its_bug_is_found(tmp_path: Path) -> None:
     """In a folder of its own, as a reader has it."""
