@@ -24,3 +24,10 @@ def test_a_share_group_loses_answers_beside_other_work() -> None:
     assert verdict.failure is None
     assert verdict.counts["deliveries"] > 100
     assert verdict.counts["answers lost"] > 2
+
+
+def test_voters_change_beside_other_work() -> None:
+    verdict = run_seed(49, brokers=4)
+    assert verdict.failure is None
+    assert verdict.counts["voters removed"] > 1
+    assert verdict.counts["voters added"] > 1

@@ -279,8 +279,10 @@ class ClusterFaults:
         missing = {node_id, *self.world.away}
         if rotten is not None:
             missing.add(rotten.config.node_id)
-        voters = self.machines.voters
-        return 2 * sum(voter not in missing for voter in range(1, voters + 1)) > voters
+        image = self.machines.image()
+        voters = [each.node_id for each in image.voters] if image is not None else []
+        voters = voters or list(range(1, self.machines.voters + 1))
+        return 2 * sum(voter not in missing for voter in voters) > len(voters)
 
     def cut_off(self, node_id: int) -> contextlib.AbstractContextManager[None]:
         """While this lasts, no other machine loses its power."""

@@ -18,6 +18,7 @@ SHARES = {
     "share groups": ("kip-932", 0.05),
     "static members": ("members by instance", 0.08),
     "streams groups": ("kafka streams", 0.05),
+    "voters that change": ("kip-853", 0.04),
 }
 """Kinds with a share of all seeds of their own, and the stream (no later seed of old bugs)."""
 SEEDS_WITH_IT = 0.3

@@ -16,6 +16,7 @@ from sim.cluster.work.share_groups import ShareGroups
 from sim.cluster.work.static import StaticMembers
 from sim.cluster.work.streams_groups import StreamsGroups
 from sim.cluster.work.unclean import Elections
+from sim.cluster.work.voters import Voters
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,6 +38,7 @@ PARTS: Mapping[str, type[Part]] = {
     "static members": StaticMembers,
     "streams groups": StreamsGroups,
     "unclean elections": Elections,
+    "voters that change": Voters,
 }
 
 
