@@ -105,7 +105,8 @@ class Mortal:
         await self.led(topic)
 
     async def described(self, topic: str) -> Any:
-        asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
+        named = [MetadataRequest.MetadataRequestTopic(name=topic)]
+        asked = MetadataRequest(topics=named, allow_auto_topic_creation=False)
         return (await admin.ask(self.server, asked, 9)).topics[0]
 
     async def is_deleted(self, topic: str) -> None:
