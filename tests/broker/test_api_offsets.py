@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import DataPath, batch
+from support.handler_calls import make_context
+from support.turns import counting_turns
 from support.vectors import load_yaml
+from tidelog.network.wide_requests import PART_MAX
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import (
@@ -84,6 +87,26 @@ def build(path: DataPath, state: dict[str, Any]) -> None:
         path.partition("foo").log.set_high_watermark(4)
         path.change("foo", leader_epoch=2, replicas=(1, 5), isr=(1, 5))
     assert path.partition("foo").log.log_end_offset == state["log_end"]
+
+
+@pytest.mark.parametrize("width", [PART_MAX, 3 * PART_MAX])
+def test_many_partitions_are_looked_up_in_turns(path: DataPath, width: int) -> None:
+    path.produce("foo", 1, batch(3), acks=1)
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    partitions = [
+        topic.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(width)
+    ]
+    partitions[-1].partition_index = 0  # named twice
+    request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="foo", partitions=partitions)])
+    context = make_context(ApiKey.LIST_OFFSETS, 7)
+    response, turns = counting_turns(path.handlers[ApiKey.LIST_OFFSETS](context, request))
+    (answers,) = [each.partitions for each in response.topics]
+    assert [each.partition_index for each in answers] == [*range(width - 1)]
+    codes = [each.error_code for each in answers]
+    assert codes[:2] == [ErrorCode.INVALID_REQUEST, 0]
+    assert set(codes[2:]) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert answers[1].offset == 3
+    assert turns == 0 if width == PART_MAX else turns >= 3
 
 
 @pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["name"])

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.data_path import NOW_MS, batch
+from support.handler_calls import make_context
 from support.remote_reads import run
 from support.tiered_path import TieredPath, teller
 from support.vectors import load_yaml
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name, Sample
+from tidelog.network.wide_requests import PART_MAX
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ListOffsetsRequest
@@ -83,6 +85,31 @@ def test_times_in_both_tiers(tiered: Callable[..., None]) -> None:
                 assert entry.offset == (offset - 1 if offset % 2 else offset)
         (entry,) = await found(path, (0, time_of(20)))
         assert (entry.error_code, entry.offset, entry.timestamp) == (0, -1, -1)
+
+    tiered(story)
+
+
+def test_a_wide_request_searches_all_its_parts_at_once(tiered: Callable[..., None]) -> None:
+    async def story(path):
+        topic = ListOffsetsRequest.ListOffsetsTopic
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            timeout_ms=30_000,
+            topics=[
+                topic(
+                    name="foo",
+                    partitions=[
+                        topic.ListOffsetsPartition(partition_index=index, timestamp=time_of(1))
+                        for index in (*range(2 * PART_MAX), *range(1, PART_MAX))
+                    ],
+                )
+            ],
+        )
+        context = make_context(ApiKey.LIST_OFFSETS, 11)
+        response = await path.handlers[ApiKey.LIST_OFFSETS](context, request)
+        (answers,) = [each.partitions for each in response.topics]
+        assert len(answers) == 2 * PART_MAX
+        assert (answers[0].error_code, answers[0].offset) == (0, 1)
 
     tiered(story)
 

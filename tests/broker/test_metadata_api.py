@@ -10,9 +10,11 @@ import pytest
 
 from support.handler_calls import make_context
 from support.metadata import CLUSTER_ID, NODE_ID, Metadata, cluster, topic
+from support.turns import counting_turns
 from tidelog.api.describe_controllers import CLUSTER_OPERATIONS
 from tidelog.api.metadata import TOPIC_OPERATIONS, MetadataApi
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.network.wide_requests import PART_MAX
 from tidelog.replication.directory_assignment import LOST_DIRECTORY
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -436,3 +438,30 @@ def test_errors_of_topics() -> None:
         ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("nix", UNKNOWN),
     ]
+
+
+def wide_topic(name: str, width: int) -> TopicImage:
+    partitions = tuple(
+        PartitionImage(index, NODE_ID, 0, 0, (NODE_ID,), (NODE_ID,)) for index in range(width)
+    )
+    return TopicImage(name, ONE, partitions)
+
+
+@pytest.mark.parametrize("asks_all", [True, False])
+@pytest.mark.parametrize(
+    ("widths", "parts"),
+    [((1, 2), 1), ((PART_MAX - 1,), 1), ((3 * PART_MAX,), 3), ((1,) * (2 * PART_MAX), 4)],
+)
+def test_many_partitions_are_described_in_turns(
+    widths: tuple[int, ...], parts: int, *, asks_all: bool
+) -> None:
+    topics = {f"t{number}": wide_topic(f"t{number}", width) for number, width in enumerate(widths)}
+    image = cluster()._replace(topics=topics)
+    asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    request = MetadataRequest(topics=None if asks_all else asked)
+    context = make_context(ApiKey.METADATA, 12)
+    response, turns = counting_turns(api(image).metadata(context, request))
+    assert [each.name for each in response.topics] == [*topics]
+    for each, width in zip(response.topics, widths, strict=True):
+        assert [entry.partition_index for entry in each.partitions] == [*range(width)]
+    assert turns == 0 if parts == 1 else turns >= parts

@@ -20,7 +20,7 @@ number of partitions, with a cursor to continue from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.api.describe_controllers import (
     ENDPOINT_BROKERS,
@@ -29,6 +29,7 @@ from tidelog.api.describe_controllers import (
 )
 from tidelog.cluster.controller.names import invalid_topic_reason
 from tidelog.cluster.metadata.image import is_internal_topic
+from tidelog.network.wide_requests import PART_MAX, in_turns
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import (
@@ -39,7 +40,7 @@ from tidelog_protocol.messages.cluster import (
 from tidelog_protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
 
     from tidelog.cluster.auto_topics import AutoTopics
     from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -84,19 +85,35 @@ class MetadataApi:
 
     # ---- Metadata -----------------------------------------------------------------------------
 
-    def metadata(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    def metadata(
+        self, context: RequestContext, request: MetadataRequest
+    ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
         """Answer a Metadata request."""
-        version = context.api_version
         asked = request.topics
         if asked is not None:
-            error = _refusal(asked, version)
+            error = _refusal(asked, context.api_version)
             if error is not None:
                 return _refused(asked, error)
+        return in_turns(self._answer(context, request))
+
+    def _answer(
+        self, context: RequestContext, request: MetadataRequest
+    ) -> Generator[None, None, MetadataResponse]:
+        """Answer by one image, with a `yield` between parts of `PART_MAX` topics and partitions."""
+        version = context.api_version
         image = self._metadata.image
-        if asked is None or (version == 0 and not asked):
-            topics = [_topic(image, topic, version) for topic in image.topics.values()]
-        else:
-            topics = self._asked_topics(image, asked, request, version)
+        topics: list[_Topic] = []
+        room = PART_MAX
+        for topic, partitions in self._topics(image, request, version):
+            topics.append(topic)
+            room -= 1
+            for start in range(0, len(partitions), PART_MAX):
+                if room <= 0:
+                    yield
+                    room = PART_MAX
+                part = partitions[start : start + PART_MAX]
+                topic.partitions += [_partition(image, each, version) for each in part]
+                room -= len(part)
         if request.include_topic_authorized_operations:
             for topic in topics:
                 if topic.name is not None:  # of an unknown id
@@ -120,32 +137,32 @@ class MetadataApi:
             cluster_authorized_operations=asked_operations(request),
         )
 
-    def _asked_topics(
-        self,
-        image: ClusterImage,
-        asked: Sequence[MetadataRequest.MetadataRequestTopic],
-        request: MetadataRequest,
-        version: int,
-    ) -> list[_Topic]:
+    def _topics(
+        self, image: ClusterImage, request: MetadataRequest, version: int
+    ) -> Iterator[tuple[_Topic, Sequence[PartitionImage]]]:
+        """Yield the topics of the answer, still without partitions, each with its partitions."""
+        asked = request.topics
+        if asked is None or (version == 0 and not asked):
+            for topic in list(image.topics.values()):
+                yield _topic(topic), topic.partitions
+            return
         ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
-        if ids:
-            unknown = [
-                _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-                for topic_id in ids
-                if topic_id not in image.topic_names
-            ]
-            names: Iterable[str] = [
-                image.topic_names[topic_id] for topic_id in ids if topic_id in image.topic_names
-            ]
-            return unknown + [_topic(image, image.topics[name], version) for name in names]
         names = dict.fromkeys(topic.name or "" for topic in asked)
-        known = [
-            _topic(image, image.topics[name], version) for name in names if name in image.topics
-        ]
+        if ids:
+            for topic_id in ids:
+                if topic_id not in image.topic_names:
+                    error = ErrorCode.UNKNOWN_TOPIC_ID
+                    yield _Topic(error_code=error, name=None, topic_id=topic_id, partitions=[]), ()
+            names = dict.fromkeys(
+                image.topic_names[topic_id] for topic_id in ids if topic_id in image.topic_names
+            )
+        for name in names:
+            if name in image.topics:
+                yield _topic(image.topics[name]), image.topics[name].partitions
         create = request.allow_auto_topic_creation and self._config.auto_create_topics_enable
-        return known + [
-            self._missing_topic(name, create=create) for name in names if name not in image.topics
-        ]
+        for name in names:
+            if name not in image.topics:
+                yield self._missing_topic(name, create=create), ()
 
     def _missing_topic(self, name: str, *, create: bool) -> _Topic:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -221,13 +238,13 @@ class MetadataApi:
 # ---- parts of answers -------------------------------------------------------------------------
 
 
-def _topic(image: ClusterImage, topic: TopicImage, version: int) -> _Topic:
+def _topic(topic: TopicImage) -> _Topic:
     return _Topic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_partition(image, partition, version) for partition in topic.partitions],
+        partitions=[],
     )
 
 

@@ -17,9 +17,10 @@ same answer. DeleteRecords. 1: as 0. 2: flexible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.metadata.image import is_internal_topic
+from tidelog.network.wide_requests import PART_MAX, answer_part, in_turns
 from tidelog.replication.partition import (
     EARLIEST_LOCAL_TIMESTAMP,
     HIGH_WATERMARK,
@@ -37,7 +38,7 @@ from tidelog_protocol.messages.data import (
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Generator
 
     from tidelog.api.offsets_remote import RemoteOffsets, RemoteSearch
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
@@ -85,9 +86,46 @@ class OffsetsApi:
 
     def list_offsets(
         self, context: RequestContext, request: ListOffsetsRequest
-    ) -> ListOffsetsResponse | Deferred:
+    ) -> ListOffsetsResponse | Deferred | Coroutine[Any, Any, ListOffsetsResponse]:
         """Answer a ListOffsets request."""
         searches: list[RemoteSearch] = []
+        found = in_turns(self._look_up(context.api_version, request, searches))
+        if isinstance(found, ListOffsetsResponse):
+            return self._search_remote(context, request, found, searches)
+        return self._list_wide(context, request, found, searches)
+
+    async def _list_wide(
+        self,
+        context: RequestContext,
+        request: ListOffsetsRequest,
+        looking_up: Coroutine[Any, Any, ListOffsetsResponse],
+        searches: list[RemoteSearch],
+    ) -> ListOffsetsResponse:
+        found = await looking_up
+
+        def search(context: RequestContext, request: ListOffsetsRequest) -> Any:
+            return self._search_remote(context, request, found, searches)
+
+        response: ListOffsetsResponse = await answer_part(search, context, request)
+        return response
+
+    def _search_remote(
+        self,
+        context: RequestContext,
+        request: ListOffsetsRequest,
+        response: ListOffsetsResponse,
+        searches: list[RemoteSearch],
+    ) -> ListOffsetsResponse | Deferred:
+        """Complete the response in the remote tier, if something is to be searched there."""
+        if not searches:
+            return response
+        assert self._remote is not None
+        return self._remote.list_offsets(context, response, searches, request.timeout_ms)
+
+    def _look_up(
+        self, version: int, request: ListOffsetsRequest, searches: list[RemoteSearch]
+    ) -> Generator[None, None, ListOffsetsResponse]:
+        """Answer all partitions, with a `yield` between parts of `PART_MAX`."""
         seen: set[tuple[str, int]] = set()
         duplicates: set[tuple[str, int]] = set()
         for asked in request.topics:
@@ -95,26 +133,24 @@ class OffsetsApi:
                 key = (asked.name, entry.partition_index)
                 (duplicates if key in seen else seen).add(key)
         topics = []
+        room = PART_MAX
         for topic in request.topics:
-            answers = []
+            answers: list[_OffsetAnswer] = []
             for partition in topic.partitions:
+                if room == 0:
+                    yield
+                    room = PART_MAX
+                room -= 1
                 key = (topic.name, partition.partition_index)
-                if key in duplicates:
-                    if key in seen:  # answered once, as in Kafka
-                        seen.discard(key)
-                        answers.append(_no_offset(key[1], ErrorCode.INVALID_REQUEST))
-                else:
-                    answers.append(
-                        self._offset(context.api_version, request, topic.name, partition, searches)
-                    )
+                if key not in duplicates:
+                    answers.append(self._offset(version, request, topic.name, partition, searches))
+                elif key in seen:  # answered once, as in Kafka
+                    seen.discard(key)
+                    answers.append(_no_offset(key[1], ErrorCode.INVALID_REQUEST))
             topics.append(
                 ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers)
             )
-        response = ListOffsetsResponse(topics=topics)
-        if not searches:
-            return response
-        assert self._remote is not None
-        return self._remote.list_offsets(context, response, searches, request.timeout_ms)
+        return ListOffsetsResponse(topics=topics)
 
     def _offset(
         self,

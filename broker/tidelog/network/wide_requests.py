@@ -4,6 +4,9 @@ Only requests whose elements are independent are divided: each asks or changes o
 its own answer. `WIDE` names their arrays and those of the responses that are joined. A request of
 at most `PART_MAX` elements goes straight to its handler. `dispatch.py` puts this around
 handlers; it has the types of a handler, a request's context and a peer.
+
+Handlers whose elements share something, such as one state of the cluster, divide their own work:
+they write it as a generator that yields between parts, and return what `in_turns` makes of it.
 """
 
 from __future__ import annotations
@@ -12,16 +15,18 @@ import asyncio
 from copy import copy
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tidelog_protocol.apis import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Generator, Iterator
 
     Handler = Callable[[Any, Any], Any]
 
-__all__ = ["PART_MAX", "WIDE", "Wide", "in_parts"]
+__all__ = ["PART_MAX", "WIDE", "Wide", "answer_part", "in_parts", "in_turns"]
+
+T = TypeVar("T")
 
 PART_MAX = 500
 """Elements in a part: about 50 ms of the API that takes longest."""
@@ -62,6 +67,27 @@ WIDE = {
 }
 
 
+def in_turns(parts: Generator[None, None, T]) -> T | Coroutine[Any, Any, T]:
+    """Return the result of work that yields between its parts. If it has more than one, a coroutine
+    returns it, and the loop has a turn between parts."""
+    try:
+        next(parts)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    return _remaining(parts)
+
+
+async def _remaining(parts: Generator[None, None, T]) -> T:
+    while True:
+        await asyncio.sleep(0)
+        try:
+            next(parts)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 def in_parts(api_key: int, handler: Handler) -> Handler:
     """Return the handler for requests of any width; itself if those of its API stay whole."""
     wide = WIDE.get(api_key)  # type: ignore[call-overload]
@@ -87,7 +113,7 @@ async def _handle_parts(handler: Handler, wide: Wide, context: Any, request: Any
     for elements in _parts(getattr(request, wide.asked), wide):
         part = copy(request)
         setattr(part, wide.asked, elements)
-        response = await _answer(handler, context, part)
+        response = await answer_part(handler, context, part)
         if whole is None:
             whole = response
         else:
@@ -134,7 +160,7 @@ def _join(answers: list[Any], more: list[Any], wide: Wide) -> None:
     answers.extend(more)
 
 
-async def _answer(handler: Handler, context: Any, part: Any) -> Any:
+async def answer_part(handler: Handler, context: Any, part: Any) -> Any:
     """Return a handler's response, however it gives it."""
     peer = _PartPeer(context.peer)
     own = type(context)(
