@@ -27,6 +27,10 @@ COMMANDS = {
         "tidelog_scenarios.cli",
         "play scenarios of replication and tiering on a live cluster, step by step",
     ),
+    "client-config": (
+        "tidelog.cli.client_config",
+        "print the configuration of a client of a secured cluster",
+    ),
     "completion": (
         "tidelog.cli.completion",
         "print completions of commands and options for a shell",
@@ -72,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
 def usage() -> str:
     """The overview of all commands."""
     lines = ["usage: tidelog COMMAND [OPTIONS]", "", "A Kafka-compatible broker.", "", "commands:"]
-    lines += [f"  {name:<12} {purpose}" for name, (_, purpose) in COMMANDS.items()]
+    lines += [f"  {name:<13} {purpose}" for name, (_, purpose) in COMMANDS.items()]
     lines += ["", "`tidelog COMMAND --help` lists the options of a command.", "", EXIT_CODES]
     return "\n".join(lines)
 

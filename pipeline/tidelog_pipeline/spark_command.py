@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.cli import common, positions
+from tidelog.cli import common, connection, positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -172,12 +172,6 @@ def _add_spark(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="an option of the source: kafka.isolation.level, rsm.config.dir",
     )
-    parser.add_argument(
-        "--command-config",
-        type=Path,
-        metavar="FILE",
-        help="properties of Kafka's clients: security.protocol, sasl.jaas.config, ssl.*",
-    )
 
 
 def _size(text: str) -> int:
@@ -213,25 +207,10 @@ def _run(options: argparse.Namespace) -> None:
 def _source(options: argparse.Namespace) -> Source:
     from tidelog_pipeline.operations import Source
 
-    given = _client_options(options.command_config)
+    properties = connection.properties_of(options)
+    given = {f"kafka.{name}": text for name, text in properties.items()}
     given |= common.key_values(options.option, "--option")
-    return Source(options.bootstrap_server, options.topic, given)
-
-
-def _client_options(file: Path | None) -> dict[str, str]:
-    """The options of the source that a file of a client's properties stands for. Secrets are in it,
-    because every user of a machine sees the arguments of commands."""
-    if file is None:
-        return {}
-    from tidelog.config.properties import parse_properties
-    from tidelog_storage.config_key import ConfigError
-
-    try:
-        properties = parse_properties(file.read_bytes())
-    except (OSError, ConfigError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise common.CommandError(f"{file}: {reason}") from None
-    return {f"kafka.{name}": text for name, text in properties.items()}
+    return Source(connection.servers_of(options), options.topic, given)
 
 
 @contextmanager
@@ -266,7 +245,7 @@ def _replay(options: argparse.Namespace) -> None:
     target = _source(options)
     source: Source | str = options.source
     if "/" not in options.source:
-        server = options.source_server or options.bootstrap_server
+        server = options.source_server or target.bootstrap_servers
         source = Source(server, options.source, target.options)
         source.ranges(options.start, options.end)
     elif options.start is not None or options.end != "latest":

@@ -22,8 +22,10 @@ consume.py        prints records
 json_records.py   records as lines of JSON
 formats.py        formats of keys and values: hex, JSON, numbers
 tiers.py          shows the segments of a topic, local and remote
+client_config.py  prints the configuration of a client of a secured cluster
 completion.py     completes commands and options in shells
 verify.py         reads records back and checks them
 positions.py      offsets and times as users give them
+connection.py     how these tools connect: --command-config
 common.py         options, errors and tables of these tools
 """

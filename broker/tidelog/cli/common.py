@@ -6,14 +6,12 @@ import argparse
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tidelog_storage.base_error import TidelogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from tidelog.embedded.cluster_client import ClusterClient
-
-T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -66,7 +64,7 @@ def _options_of(parser: argparse.ArgumentParser) -> set[str]:
 def parser(command: str, description: str) -> argparse.ArgumentParser:
     """Return an argument parser with the options of all console tools."""
     made = Parser(prog=f"tidelog {command}", description=description)
-    _add_bootstrap(made, DEFAULT_BOOTSTRAP)
+    add_connection(made, None)
     return made
 
 
@@ -77,19 +75,31 @@ def subcommands(parser: argparse.ArgumentParser) -> Callable[..., argparse.Argum
 
     def add(name: str, **how: Any) -> argparse.ArgumentParser:
         made = commands.add_parser(name, **how)
-        _add_bootstrap(made, argparse.SUPPRESS)  # a default would hide the option before the name
+        add_connection(made, argparse.SUPPRESS)  # a default would hide the option before the name
         return made
 
     return add
 
 
-def _add_bootstrap(parser: argparse.ArgumentParser, default: str) -> None:
+def add_connection(parser: argparse.ArgumentParser, default: str | None) -> None:
+    """Add the options of `connection.py`."""
     parser.add_argument(
         "-b",
         "--bootstrap-server",
         default=default,
         metavar="HOST:PORT",
-        help=f"a broker of the cluster ({DEFAULT_BOOTSTRAP})",
+        help=f"a broker of the cluster (bootstrap.servers of the file, or {DEFAULT_BOOTSTRAP})",
+    )
+    add_command_config(parser, default)
+
+
+def add_command_config(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """Add `--command-config`."""
+    parser.add_argument(
+        "--command-config",
+        default=default,
+        metavar="FILE",
+        help="properties of a client, with Kafka's names, for brokers that ask for security",
     )
 
 
@@ -107,7 +117,7 @@ def run(command: str, action: Callable[[], None]) -> int:
         if error.name not in ("aiokafka", "argcomplete"):
             raise
         return _failed(command, f"{error.name} is not installed; run: pip install 'tidelog[cli]'")
-    except (CommandError, OSError) as error:
+    except (CommandError, TidelogError, OSError) as error:
         return _failed(command, error)
     return 0
 
@@ -115,24 +125,6 @@ def run(command: str, action: Callable[[], None]) -> int:
 def _failed(command: str, reason: object) -> int:
     print(f"tidelog {command}: {reason}", file=sys.stderr)
     return 1
-
-
-def connect(bootstrap_server: str) -> ClusterClient:
-    """Connect to the first of the given brokers that answers; CommandError if none does."""
-    from tidelog.embedded.cluster_client import ClusterClient  # noqa: PLC0415 - after the arguments are good
-
-    return connected(ClusterClient, bootstrap_server)
-
-
-def connected(make: Callable[[str], T], bootstrap_server: str) -> T:
-    """Return the result of `make` for these brokers; CommandError if none answers."""
-    try:
-        return make(bootstrap_server)
-    except ValueError:
-        raise CommandError(f"{bootstrap_server!r} is not of the form HOST:PORT") from None
-    except OSError as error:
-        text = f"no broker at {bootstrap_server}: {error.strerror or error}"
-        raise CommandError(text) from None
 
 
 def check(what: str, error_code: int, message: str | None = None) -> None:

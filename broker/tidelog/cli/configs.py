@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from tidelog.cli import common
+from tidelog.cli import common, connection
 
 if TYPE_CHECKING:
     import argparse
@@ -75,7 +75,7 @@ def describe_configs(options: argparse.Namespace) -> None:
         resource_name=options.name,
         configuration_keys=None,
     )
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         request = DescribeConfigsRequest(resources=[resource])
         (result,) = _asked_of(client, options).ask(request).results
     common.check(f"{options.type} {options.name}", result.error_code, result.error_message)
@@ -133,7 +133,7 @@ def _alter(options: argparse.Namespace, changes: list[tuple[str, int, str | None
             for key, operation, value in changes
         ],
     )
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         request = IncrementalAlterConfigsRequest(resources=[resource])
         (result,) = _asked_of(client, options).ask(request).responses
     keys = [key for key, _, _ in changes]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli import common, formats, positions
+from tidelog.cli import common, connection, formats, positions
 from tidelog.cli.json_records import to_line
 from tidelog.cli.produce import describe, quiet_client_library
 from tidelog.cli.topics import metadata
@@ -84,7 +84,7 @@ async def _print_records(options: argparse.Namespace) -> None:
     quiet_client_library()
     partition_count = _partition_count(options)
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=options.bootstrap_server,
+        **connection.aiokafka_config(options),
         group_id=options.group,
         auto_offset_reset="earliest" if options.from_beginning else "latest",
         isolation_level="read_committed" if options.committed else "read_uncommitted",
@@ -154,7 +154,7 @@ def _listener(placed: asyncio.Event) -> Any:
 
 def _partition_count(options: argparse.Namespace) -> int:
     """Return the number of partitions, without creating the topic."""
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         (topic,) = metadata(client, [options.topic])
     count = len(topic.partitions)
     if options.partition is not None and not 0 <= options.partition < count:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli import common, positions
+from tidelog.cli import common, connection, positions
 from tidelog.cli.topics import LATEST, metadata, offsets
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def list_groups(options: argparse.Namespace) -> None:
     """Print the groups by name."""
     from tidelog_protocol.messages.group_admin import ListGroupsRequest
 
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         groups = []
         for node_id in client.nodes():  # each broker lists the groups that it coordinates
             response = client.broker(node_id).ask(ListGroupsRequest())
@@ -70,7 +70,7 @@ def describe_groups(options: argparse.Namespace) -> None:
     """Print the offsets and lag of groups, or their members."""
     rows: list[dict[str, object]] = []
     for group in options.group:
-        with coordinator(options.bootstrap_server, group) as client:
+        with coordinator(options, group) as client:
             described = _describe(client, group)
             rows += _members(described) if options.members else _offsets(client, described)
     if options.json:
@@ -144,7 +144,7 @@ def reset_group(options: argparse.Namespace) -> None:
     from tidelog_protocol.messages.group_offsets import OffsetCommitRequest as Request
 
     group = options.group
-    with coordinator(options.bootstrap_server, group) as client:
+    with coordinator(options, group) as client:
         committed = _committed(client, group)
         if not options.topic and not committed:
             raise common.CommandError(f"group {group} has no offsets; name the topics")
@@ -196,21 +196,21 @@ def delete_groups(options: argparse.Namespace) -> None:
     from tidelog_protocol.messages.group_admin import DeleteGroupsRequest
 
     for group in options.group:
-        with coordinator(options.bootstrap_server, group) as client:
+        with coordinator(options, group) as client:
             response = client.ask(DeleteGroupsRequest(groups_names=[group]))
         (result,) = response.results
         common.check(f"group {group}", result.error_code, result.error_message)
         print(f"{group}: deleted")
 
 
-def coordinator(bootstrap_server: str, key: str, kind: str = "group") -> Any:
+def coordinator(options: argparse.Namespace, key: str, kind: str = "group") -> Any:
     """Connect to the coordinator of a group or of a transactional id (kind "transaction")."""
     from tidelog_protocol.messages.groups import FindCoordinatorRequest
 
-    with common.connect(bootstrap_server) as client:
+    with connection.connect(options) as client:
         key_type = int(kind == "transaction")
         request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
         (found,) = client.ask(request).coordinators
     common.check(f"{kind} {key}", found.error_code, found.error_message)
     host = f"[{found.host}]" if ":" in found.host else found.host
-    return common.connect(f"{host}:{found.port}")
+    return connection.connect(options, f"{host}:{found.port}")

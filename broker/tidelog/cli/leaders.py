@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cli import common, positions
+from tidelog.cli import common, connection, positions
 from tidelog.cli.topics import TIMEOUT_MS, metadata
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def elect_leaders(options: argparse.Namespace) -> None:
     from tidelog_protocol.errors import ErrorCode
     from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest as Request
 
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         topics = metadata(client, options.topic or None)
         positions.only(topics, options.partition)
         request = Request(

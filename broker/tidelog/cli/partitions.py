@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli import common, positions
+from tidelog.cli import common, connection, positions
 from tidelog.cli.topics import TIMEOUT_MS, metadata
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def move_partition(options: argparse.Namespace) -> None:
     )
 
     name = f"{options.topic}-{options.partition}"
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         positions.only(metadata(client, [options.topic]), options.partition)
         wanted = Request.ReassignablePartition(
             partition_index=options.partition, replicas=options.to

@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli import common, formats
+from tidelog.cli import common, connection, formats
 from tidelog.cli.json_records import JsonRecord, parse
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def _send_lines(options: argparse.Namespace, headers: dict[str, str]) -> i
 
     quiet_client_library()
     producer = AIOKafkaProducer(
-        bootstrap_servers=options.bootstrap_server,
+        **connection.aiokafka_config(options),
         compression_type=None if options.compression == "none" else options.compression,
         acks="all",
         enable_idempotence=True,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cli import common, positions
+from tidelog.cli import common, connection, positions
 from tidelog.cli.topics import TIMEOUT_MS, metadata
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def delete_records(options: argparse.Namespace) -> None:
     from tidelog_protocol.messages.data import DeleteRecordsRequest as Request
 
     rows = []
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         topics = metadata(client, [options.topic])
         positions.only(topics, options.partition)
         before = positions.resolve(client, topics, options.before)

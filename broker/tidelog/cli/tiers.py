@@ -9,7 +9,7 @@ import sys
 from contextlib import closing, nullcontext, suppress
 from typing import TYPE_CHECKING
 
-from tidelog.cli import common
+from tidelog.cli import common, connection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ def _seconds(text: str) -> float:
 
 
 def _show(options: argparse.Namespace) -> None:
-    with _viewer(options.bootstrap_server) as viewer:
+    with _viewer(options) as viewer:
         views = _print(viewer, options)
         if options.watch:
             with suppress(KeyboardInterrupt):  # Ctrl-C ends watching
@@ -102,10 +102,10 @@ def _print(viewer: TierViewer, options: argparse.Namespace) -> list[PartitionTie
     return views
 
 
-def _viewer(bootstrap_server: str) -> TierViewer:
+def _viewer(options: argparse.Namespace) -> TierViewer:
     from tidelog.embedded.tier_view import TierViewer
 
-    return common.connected(TierViewer, bootstrap_server)
+    return connection.connected(TierViewer, options)
 
 
 def _look(viewer: TierViewer, topic: str) -> list[PartitionTiers]:
@@ -266,7 +266,7 @@ def _whole(views: list[PartitionTiers]) -> list[PartitionTiers]:
 def _verify(options: argparse.Namespace) -> None:
     from tidelog_storage.remote.api import SegmentState
 
-    with _viewer(options.bootstrap_server) as viewer:
+    with _viewer(options) as viewer:
         segments = [
             segment
             for topic in options.topic

@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli import common
+from tidelog.cli import common, connection
 
 if TYPE_CHECKING:
     import argparse
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def list_topics(options: argparse.Namespace) -> None:
     """Print the topics by name."""
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         topics = metadata(client, None)
     shown = sorted(
         (topic for topic in topics if options.internal or not topic.is_internal),
@@ -93,7 +93,7 @@ def create_topics(options: argparse.Namespace) -> None:
         )
         for name in options.topic
     ]
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         response = client.ask(CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS))
     for result in response.topics:
         if options.if_not_exists and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -105,7 +105,7 @@ def create_topics(options: argparse.Namespace) -> None:
 
 def describe_topics(options: argparse.Namespace) -> None:
     """Print the partitions of topics with their leaders, replicas and offsets."""
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         topics = metadata(client, options.topic or None)
         names = [topic.name for topic in topics]
         earliest = offsets(client, topics, EARLIEST)
@@ -142,7 +142,7 @@ def grow_topic(options: argparse.Namespace) -> None:
     topic = CreatePartitionsRequest.CreatePartitionsTopic(
         name=options.topic, count=options.partitions, assignments=None
     )
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         response = client.ask(CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS))
     for result in response.results:
         common.check(result.name, result.error_code, result.error_message)
@@ -158,7 +158,7 @@ def delete_topics(options: argparse.Namespace) -> None:
         topic_names=options.topic,
         timeout_ms=TIMEOUT_MS,
     )
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         response = client.ask(request)
     for result in response.responses:
         common.check(result.name, result.error_code, result.error_message)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cli import common
+from tidelog.cli import common, connection
 from tidelog.cli.groups import coordinator
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def list_transactions(options: argparse.Namespace) -> None:
     from tidelog_protocol.messages.txn_admin import ListTransactionsRequest
 
     rows = []
-    with common.connect(options.bootstrap_server) as client:
+    with connection.connect(options) as client:
         for node_id in client.nodes():  # each broker lists those that it coordinates
             answer = client.broker(node_id).ask(
                 ListTransactionsRequest(state_filters=options.state)
@@ -75,7 +75,7 @@ def abort_transaction(options: argparse.Namespace) -> None:
     from tidelog_protocol.messages.txns import InitProducerIdRequest
 
     name = options.transactional_id
-    with coordinator(options.bootstrap_server, name, "transaction") as client:
+    with coordinator(options, name, "transaction") as client:
         _check_is_open(client, name)
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=_TIMEOUT_MS)
         for _ in range(_ATTEMPTS_MAX):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tidelog.cli import common
+from tidelog.cli import common, connection
 
 if TYPE_CHECKING:
     import argparse
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    return common.run("verify", lambda: _verify(options.place))
+    return common.run("verify", lambda: _verify(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,14 +33,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR | HOST:PORT",
         help="a data directory, or a broker: reads all replicas of its cluster",
     )
+    common.add_command_config(parser)
     return parser
 
 
-def _verify(place: str) -> None:
+def _verify(options: argparse.Namespace) -> None:
+    place = options.place
     if os.path.isdir(place):
         _verify_directories(_log_directories(place))
     elif ":" in place:
-        _verify_cluster(place)
+        _verify_cluster(options)
     else:
         raise common.CommandError(f"{place}: neither a directory nor of the form HOST:PORT")
 
@@ -86,11 +88,11 @@ def _verify_directories(directories: list[str]) -> None:
 # ---- replicas ------------------------------------------------------------------------------------
 
 
-def _verify_cluster(bootstrap_server: str) -> None:
+def _verify_cluster(options: argparse.Namespace) -> None:
     from tidelog.embedded.replica_check import ReplicaChecker
 
     checked = records = broken = 0
-    with common.connected(ReplicaChecker, bootstrap_server) as checker:
+    with connection.connected(ReplicaChecker, options, options.place) as checker:
         for partition, replica, seen, faults in checker.check_all():
             checked += 1
             records += seen

@@ -7,18 +7,22 @@ Certificates and mechanisms are those that brokers use among each other (`tidelo
 from __future__ import annotations
 
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tidelog.config.listeners import ListenerSettings
 from tidelog.config.security_keys import PROTOCOLS, SaslKeys, TlsKeys
+from tidelog.control.credentials.tokens import aiokafka_provider
 from tidelog.control.errors import ClusterError
 from tidelog.network.peer_security import AUTHENTICATE_VERSION, HANDSHAKE_VERSION
 from tidelog.network.peers import tls_reason
 from tidelog.runtime import SystemClock, SystemRng
-from tidelog.security.login import Means, login_of
+from tidelog.security.jaas import login_entry
+from tidelog.security.login import Means, login_of, unsecured_tokens
 from tidelog.security.refused import RefusedError
 from tidelog.security.tls import client_context
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.cluster import ApiVersionsRequest
 from tidelog_protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tidelog_storage.config_key import ConfigError, collect_keys
 
@@ -72,18 +76,29 @@ class ClientSecurity:
         settings = ListenerSettings(values, given, "", protocol).with_prefix(prefix or ".")
         self._mechanism = properties.get(_MECHANISM, "GSSAPI")  # Kafka's default
         self._context: ssl.SSLContext | None = client_context(settings) if settings.is_tls else None
+        self._protocol = protocol
         self._login: Login | None = None
+        self._aiokafka: Callable[[], dict[str, Any]] = dict
         if settings.is_sasl:
             key = f"{prefix}sasl.jaas.config"
             if "sasl.jaas.config" not in properties:
                 raise ConfigError(key, f"{key} is missing beside {prefix}security.protocol")
             means = Means(SystemClock(), SystemRng(), _AtOnce())
             self._login = login_of(settings, prefix + _MECHANISM, self._mechanism, means)
+            entry = login_entry(key, properties["sasl.jaas.config"], self._mechanism)
+            self._aiokafka = partial(_aiokafka_sasl, key, self._mechanism, entry.options)
 
     @staticmethod
     def names(name: str) -> bool:
         """Whether a client's property is one of these."""
         return name in _OWN or name.startswith(("ssl.", "sasl."))
+
+    def aiokafka_config(self) -> dict[str, Any]:
+        """Return this as the keywords of a client of aiokafka."""
+        config: dict[str, Any] = {"security_protocol": self._protocol, **self._aiokafka()}
+        if self._context is not None:
+            config["ssl_context"] = self._context
+        return config
 
     def wrapped(self, plain: socket.socket, host: str) -> socket.socket:
         """Begin TLS on a new connection, if it is asked for. ClusterError if that fails."""
@@ -99,6 +114,8 @@ class ClientSecurity:
         """Authenticate a new connection; `ask` sends a request on it. ClusterError if the broker
         refuses."""
         if self._login is None:
+            if self._context is not None:
+                _see_certificate_taken(ask)
             return
         chosen = ask(SaslHandshakeRequest(mechanism=self._mechanism), HANDSHAKE_VERSION)
         if chosen.error_code:
@@ -116,6 +133,26 @@ class ClientSecurity:
             _complete(self._login(talk))  # type: ignore[arg-type]
         except RefusedError as error:
             raise ClusterError(f"not authenticated: {error}") from None
+
+
+def _see_certificate_taken(ask: Callable[[Message, int], Any]) -> None:
+    """Wait for an answer: with TLS 1.3 a server refuses a client's certificate after the
+    handshake."""
+    try:
+        ask(ApiVersionsRequest(), 0)
+    except ssl.SSLError as error:
+        raise ClusterError(tls_reason(error)) from None
+
+
+def _aiokafka_sasl(key: str, mechanism: str, options: Mapping[str, str]) -> dict[str, Any]:
+    config: dict[str, Any] = {"sasl_mechanism": mechanism}
+    if mechanism == "OAUTHBEARER":
+        tokens = unsecured_tokens(key, options, SystemClock())
+        return config | {"sasl_oauth_token_provider": aiokafka_provider(tokens)}
+    return config | {
+        "sasl_plain_username": options["username"],
+        "sasl_plain_password": options["password"],
+    }
 
 
 def _complete(coroutine: Coroutine[Any, Any, None]) -> None:

@@ -18,6 +18,8 @@ from tidelog_storage.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tidelog.embedded.client_security import ClientSecurity
+
 __all__ = ["CheckedReplica", "ReplicaChecker"]
 
 _FETCH_BYTES = 8 << 20
@@ -37,9 +39,10 @@ class CheckedReplica(NamedTuple):
 class ReplicaChecker(Closing):
     """Reads the replicas of each broker."""
 
-    def __init__(self, bootstrap_server: str) -> None:
+    def __init__(self, bootstrap_server: str, security: ClientSecurity | None = None) -> None:
         """OSError if no broker answers."""
-        self._client = SimpleClient(bootstrap_server)
+        self._security = security
+        self._client = SimpleClient(bootstrap_server, security=security)
 
     def close(self) -> None:
         """Close all connections."""
@@ -55,8 +58,9 @@ class ReplicaChecker(Closing):
                 for partition in topic.partitions
                 if broker.node_id in partition.replica_nodes
             ]
+            address = f"{broker.host}:{broker.port}"
             try:
-                with SimpleClient(f"{broker.host}:{broker.port}") as client:
+                with SimpleClient(address, security=self._security) as client:
                     for partition in sorted(held):
                         yield _check(client, partition, broker.node_id)
             except OSError as error:

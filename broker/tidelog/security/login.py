@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     """Sends a token; returns the server's answer."""
     Login = Callable[[Talk], Awaitable[None]]
 
-__all__ = ["Means", "login_of"]
+__all__ = ["Means", "login_of", "unsecured_tokens"]
 
 ITERATIONS_MAX = 1 << 20  # about a second: a server that asks for more is not served
 _SERVER_FIRST = re.compile(
@@ -61,13 +61,13 @@ def login_of(settings: ListenerSettings, mechanism_key: str, mechanism: str, mea
     entry = login_entry(key, settings.value("sasl.jaas.config", mechanism), mechanism)
     options = entry.options
     if mechanism == "OAUTHBEARER":
-        return partial(_bearer, _Claims.of(key, options), means.clock)
+        return partial(_bearer, unsecured_tokens(key, options, means.clock), _extensions(options))
     missing = [name for name in ("username", "password") if not options.get(name)]
     if missing:
         raise ConfigError(
             key,
-            f"{key}: has no {' and no '.join(missing)}, with which this broker authenticates to"
-            f" others ({mechanism_key}={mechanism})",
+            f"{key}: has no {' and no '.join(missing)} to authenticate with"
+            f" ({mechanism_key}={mechanism})",
         )
     user, password = options["username"], options["password"]
     if mechanism in SCRAM:
@@ -142,7 +142,6 @@ class _Claims(NamedTuple):
 
     lifetime_s: int
     claims: Mapping[str, object]
-    extensions: Mapping[str, str]
 
     @classmethod
     def of(cls, key: str, options: Mapping[str, str]) -> _Claims:
@@ -159,14 +158,27 @@ class _Claims(NamedTuple):
         principal = options.get("unsecuredLoginPrincipalClaimName", "").strip() or "sub"
         if not isinstance(claims.get(principal), str):
             name = f"unsecuredLoginStringClaim_{principal}"
-            raise ConfigError(
-                key, f"{key}: has no {name}, as which this broker authenticates to others"
-            )
-        prefix = "unsecuredLoginExtension_"
-        extensions = {
-            name[len(prefix) :]: text for name, text in options.items() if name.startswith(prefix)
-        }
-        return cls(lifetime_s, claims, extensions)
+            raise ConfigError(key, f"{key}: has no {name} to authenticate as")
+        return cls(lifetime_s, claims)
+
+
+def _extensions(options: Mapping[str, str]) -> str:
+    prefix = "unsecuredLoginExtension_"
+    found = {name[len(prefix) :]: text for name, text in options.items() if name.startswith(prefix)}
+    return "".join(f"\x01{name}={text}" for name, text in found.items())
+
+
+def unsecured_tokens(key: str, options: Mapping[str, str], clock: Clock) -> Callable[[], str]:
+    """Return what makes a new token with the claims of a login module's options; ConfigError names
+    `key`."""
+    claims = _Claims.of(key, options)
+
+    def new() -> str:
+        now_s = clock.wall_ms() / 1000
+        said = {"exp": now_s + claims.lifetime_s, "iat": now_s, **claims.claims}
+        return f"{_encoded({'alg': 'none'})}.{_encoded(said)}."
+
+    return new
 
 
 def _claim(kind: str, text: str) -> object:
@@ -175,13 +187,9 @@ def _claim(kind: str, text: str) -> object:
     return text if kind == "String" else text[1:].split(text[:1]) if text else []
 
 
-async def _bearer(claims: _Claims, clock: Clock, talk: Talk) -> None:
+async def _bearer(new_token: Callable[[], str], extensions: str, talk: Talk) -> None:
     """Show a new unsecured token. A server that refuses it says why, and waits for an answer."""
-    now_s = clock.wall_ms() / 1000
-    said = {"exp": now_s + claims.lifetime_s, "iat": now_s, **claims.claims}
-    token = f"{_encoded({'alg': 'none'})}.{_encoded(said)}."
-    more = "".join(f"\x01{name}={text}" for name, text in claims.extensions.items())
-    reason = await talk(f"n,,\x01auth=Bearer {token}{more}\x01\x01".encode())
+    reason = await talk(f"n,,\x01auth=Bearer {new_token()}{extensions}\x01\x01".encode())
     if reason:
         await talk(b"\x01")
         raise RefusedError(reason.decode("utf-8", "replace"))
