@@ -48,6 +48,24 @@ def test_what_found_a_bug_finds_none_any_more(name: str) -> None:
 
 
 @every_target
+def test_most_seeds_are_accepted(name: str) -> None:
+    """A target that refuses or breaks on all that it begins with looks at nothing."""
+    target = TARGETS[name]
+    seeds = target.seeds()
+    with silent():
+        accepted = sum(is_accepted(target, each) for each in seeds)
+    assert accepted >= max(1, len(seeds) / 2), f"{accepted} of {len(seeds)}"
+
+
+def is_accepted(target: Target, data: bytes) -> bool:
+    try:
+        target.run(data)
+    except target.declared:
+        return False
+    return True
+
+
+@every_target
 def test_new_input_raises_only_the_declared_errors(name: str) -> None:
     with silent():
         faults = list(campaign(TARGETS[name], SEED, range(NEW[name])))

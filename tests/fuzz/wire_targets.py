@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import json
 import random
 import struct
 from contextlib import suppress
@@ -19,7 +23,7 @@ from tidelog.network.request_limits import elements_max
 from tidelog.security.oauthbearer import BearerServer, Rules
 from tidelog.security.plain import PlainServer
 from tidelog.security.refused import RefusedError
-from tidelog.security.scram import SCRAM, ScramServer
+from tidelog.security.scram import SCRAM, Credentials, ScramServer, TokenLogin
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.compression import Codec, compress, decompress
 from tidelog_protocol.errors import ProtocolError
@@ -217,25 +221,21 @@ def _compressed() -> list[bytes]:
 
 # ---- what is within requests ---------------------------------------------------------------------
 
+_NONCE = "nonce"
 _CREDENTIAL = UserScramCredentialRecord(
     name="u",
     mechanism=1,
     salt=b"s" * 16,
-    stored_key=b"k" * 32,
+    stored_key=hashlib.sha256(b"k" * 32).digest(),
     server_key=b"e" * 32,
     iterations=4096,
 )
-_SASL_TOKENS = (
-    *(
-        b"\0u\0p",
-        b"u\0u\0p",
-        b"n,,n=u,r=abc",
-        b"n,a=u,n=u,r=abc,x=1",
-        b"c=biws,r=abcnonce,p=" + b"A" * 44,
-    ),
-    b"n,,\x01auth=Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJ1IiwiZXhwIjo0MTAyNDQ0ODAwfQ.\x01\x01",
-    b"n,a=u,\x01auth=Bearer a.b.c\x01x=y\x01\x01",
+_SCRAM = SCRAM["SCRAM-SHA-256"]
+_CREDENTIALS = Credentials(
+    lambda name, _: _CREDENTIAL if name == "u" else None,
+    lambda name, _: TokenLogin("u", NOW, _CREDENTIAL) if name == "t" else None,
 )
+_RULES = Rules.of("", {})
 
 
 def _run_sasl(data: bytes) -> None:
@@ -244,8 +244,8 @@ def _run_sasl(data: bytes) -> None:
         return
     exchange: Any = (
         PlainServer({"u": "p"}),
-        ScramServer(SCRAM["SCRAM-SHA-256"], lambda *_: _CREDENTIAL, lambda: "nonce"),
-        BearerServer(Rules.of("", {}), lambda: NOW),
+        ScramServer(_SCRAM, _CREDENTIALS, lambda: _NONCE),
+        BearerServer(lambda value: _RULES.verify(value, NOW)),
     )[data[0] % 3]
     position = 1
     while position < len(data):
@@ -254,12 +254,43 @@ def _run_sasl(data: bytes) -> None:
         position += 1 + size
 
 
+def _proved(first: str) -> list[bytes]:
+    """Both messages of a client that knows the key of `_CREDENTIAL`."""
+    bare = first.split(",", 2)[2]
+    answer = ScramServer(_SCRAM, _CREDENTIALS, lambda: _NONCE).evaluate(first.encode()).decode()
+    final = f"c=biws,{answer.partition(',')[0]}"
+    said = f"{bare},{answer},{final}".encode()
+    signature = hmac.digest(_CREDENTIAL.stored_key, said, _SCRAM.hash_name)
+    proof = bytes(each ^ ord("k") for each in signature)
+    return [first.encode(), f"{final},p={base64.b64encode(proof).decode()}".encode()]
+
+
+def _bearer(claims: object, more: str = "") -> bytes:
+    header, body = (
+        base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=")
+        for each in ({"alg": "none"}, claims)
+    )
+    return f"n,,\x01auth=Bearer {header}.{body}.\x01{more}\x01".encode()
+
+
 def _sasl() -> list[bytes]:
+    end = {"sub": "u", "exp": 4102444800}
+    conversations = [
+        (0, [b"\0u\0p"]),
+        (0, [b"u\0u\0p"]),
+        (0, [b"u\0u\0other"]),
+        (1, _proved("n,,n=u,r=abc")),
+        (1, _proved("n,a=u,n=u,r=abc,x=1")),
+        (1, _proved("n,,n=t,r=abc,tokenauth=true")),
+        (1, [b"n,,n=u,r=abc", b"c=biws,r=abcnonce,p=" + b"A" * 44]),
+        (2, [_bearer(end)]),
+        (2, [_bearer(end | {"iat": 1, "scope": ["a", "b"]}, "x=y\x01")]),
+        (2, [_bearer({"sub": "u", "exp": 1})]),
+        (2, [b"n,a=u,\x01auth=Bearer a.b.c\x01x=y\x01\x01", b"\x01"]),
+    ]
     return [
-        bytes([mechanism, len(first)]) + first + bytes([len(second)]) + second
-        for mechanism in range(3)
-        for first in _SASL_TOKENS
-        for second in (_SASL_TOKENS[4], b"\x01")
+        bytes([mechanism]) + b"".join(bytes([len(each)]) + each for each in tokens)
+        for mechanism, tokens in conversations
     ]
 
 
