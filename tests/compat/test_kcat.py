@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import tidelog
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from compat.brokers import Broker
 
@@ -19,12 +22,17 @@ pytestmark = [pytest.mark.compat, pytest.mark.timeout(200)]
 
 @pytest.fixture
 def kcat(broker: Broker) -> Callable[..., str]:
+    return kcat_with("-b", broker.bootstrap)
+
+
+def kcat_with(*options: str) -> Callable[..., str]:
+    """Run kcat with these options, and those of each call; returns its output."""
     program = shutil.which("kcat") or shutil.which("kafkacat")
     if program is None:
         pytest.skip("kcat is not installed: apt-get install kcat")
 
     def run(*args: str, stdin: str = "") -> str:
-        command = [program, "-b", broker.bootstrap, *args]
+        command = [program, *options, *args]
         ended = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=60, check=False
         )
@@ -53,3 +61,23 @@ def test_kcat_writes_lists_queries_and_reads(
     assert [line.rstrip() for line in taken] == expected
     kcat("-P", "-t", topic, stdin="4\n")
     assert kcat("-G", group, *read, topic).split() == ["3", "4"], "from where the group was"
+
+
+@pytest.mark.nightly  # two clusters
+@pytest.mark.parametrize(
+    ("kind", "mechanisms"), [("mtls", [None]), ("sasl_ssl", ["PLAIN", "OAUTHBEARER"])]
+)
+def test_kcat_takes_the_configuration_of_a_secured_cluster(
+    kind: str, mechanisms: list[str | None], tmp_path: Path
+) -> None:
+    """Without SCRAM: that of Debian's librdkafka 2.0 is refused by Apache Kafka 4.3 as well."""
+    file = tmp_path / "kcat.conf"
+    kcat = kcat_with("-F", str(file))
+    with tidelog.run(security=kind) as cluster:
+        for mechanism in mechanisms:
+            topic = f"t-{mechanism}"
+            cluster.create_topic(topic)
+            wishes = {} if mechanism is None else {"mechanism": mechanism}
+            file.write_text(cluster.client_config("kcat", **wishes))
+            kcat("-P", "-t", topic, stdin="one\n")
+            assert kcat("-C", "-t", topic, "-e", "-q") == "one\n"

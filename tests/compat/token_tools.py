@@ -17,7 +17,7 @@ from compat.eventually import eventually
 from compat.jvm import Jvm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 RECORDED = Path(__file__).with_suffix(".txt")
 MODULES = "org.apache.kafka.common.security"
@@ -27,6 +27,7 @@ NAMES = (
     (r"20\d\d-\d\d-\d\dT\d\d:\d\d", "<time>"),
     (r"expiry date : .*", "expiry date : <time>"),
     (r" in [\d,]+ms", " in <n> ms"),
+    (r"Request .* needs", "Request <request> needs"),
 )
 
 
@@ -37,9 +38,9 @@ class Terminal:
         self._jvm, self._addresses, self._folder = jvm, addresses, folder
         self.lines: list[str] = []
 
-    def client(self, mechanism: str, login: str) -> list[str]:
-        """The options of a client that logs in."""
-        file = self._folder / f"{mechanism}.properties"
+    def client(self, mechanism: str, login: str, name: str | None = None) -> list[str]:
+        """The options of a client that logs in; `name` is that of its file."""
+        file = self._folder / f"{name or mechanism}.properties"
         module = {"PLAIN": f"{MODULES}.plain.PlainLoginModule"}.get(
             mechanism, f"{MODULES}.scram.ScramLoginModule"
         )
@@ -100,11 +101,14 @@ def play(terminal: Terminal) -> list[str]:
     return terminal.lines
 
 
-def main() -> None:
-    """Record."""
+def record(
+    path: Path, play: Callable[[Terminal], list[str]], more: Mapping[str, str] | None = None
+) -> None:
+    """Print what the tools print of Apache Kafka with more settings; keep it if that is asked
+    for."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        jvm, broker = Jvm(folder / "jvm.log"), KafkaSasl(folder / "kafka")
+        jvm, broker = Jvm(folder / "jvm.log"), KafkaSasl(folder / "kafka", more)
         broker.start()
         try:
             lines = play(Terminal(jvm, broker.addresses, folder))
@@ -112,9 +116,9 @@ def main() -> None:
             broker.stop()
             jvm.kill()
     if "--record" in sys.argv:
-        RECORDED.write_text("\n".join([*lines, ""]))
+        path.write_text("\n".join([*lines, ""]))
     print(*lines, sep="\n")
 
 
 if __name__ == "__main__":
-    main()
+    record(RECORDED, play)

@@ -69,13 +69,13 @@ def sasl_settings(folder: Path) -> dict[str, str]:
 class TidelogSasl:
     """A tidelog in one process beside this one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
         ports = free_ports(len(LISTENERS))
         self.addresses: Mapping[str, str] = {
             name: f"127.0.0.1:{port}" for name, port in zip(LISTENERS, ports, strict=True)
         }
         listeners = ",".join(f"{name}://{at}" for name, at in self.addresses.items())
-        settings = {**SETTINGS, **sasl_settings(folder), "listeners": listeners}
+        settings = {**SETTINGS, **sasl_settings(folder), **(more or {}), "listeners": listeners}
         self._running = tidelog.run(settings)
 
     def start(self) -> None:
@@ -91,11 +91,11 @@ class TidelogSasl:
 class KafkaSasl(apache_kafka.ApacheKafka):
     """An Apache Kafka with more listeners."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: Mapping[str, str] | None = None) -> None:
         allowed = (folder / "keys.json").as_uri()
         options = ["-Xmx400m", *FAST_START]
         options += [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={allowed}"]
-        settings = {**SETTINGS, **SMALL, **sasl_settings(folder)}
+        settings = {**SETTINGS, **SMALL, **sasl_settings(folder), **(more or {})}
         super().__init__(folder / "kafka", settings, options)
         ports = free_ports(len(LISTENERS) - 1)
         self.addresses: Mapping[str, str] = {
