@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,13 +11,15 @@ import tidelog
 from support.clusters import run, until
 from support.handler_calls import RecordingPeer, make_context
 from support.wire_client import WireClient
-from tidelog.api.delegation_tokens import gated
+from tidelog.api.delegation_tokens import DelegationTokensApi, gated
 from tidelog.cluster.controller.delegation_tokens import Asking, alter_tokens, expired
 from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.config.broker import BrokerConfig
-from tidelog.security.delegation_tokens import token_hmac
+from tidelog.network.wide_requests import PART_MAX
+from tidelog.security.delegation_tokens import token_hmac, token_logins
 from tidelog.security.principal import ANONYMOUS, Principal
-from tidelog_protocol.apis import API
+from tidelog.security.scram import SCRAM
+from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.metadata_records import (
     DelegationTokenRecord,
@@ -31,7 +34,7 @@ from tidelog_protocol.messages.tokens import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 NOW = 1_000_000
 ID = bytes(range(16))
@@ -192,6 +195,95 @@ def test_who_may_ask(listener: str, principal: Principal, is_served: bool) -> No
             peer.listener, peer.is_forwarded = listener, False
         else:
             assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+def test_an_owner_without_a_type_is_refused_as_in_kafka() -> None:
+    served = {key: lambda *_: "served" for key in API if API[key].module == "tokens"}
+    peer = RecordingPeer()
+    peer.listener, peer.principal = "SASL", ALICE
+    handler = gated(served, CONFIG, None)[ApiKey.CREATE_DELEGATION_TOKEN]
+    request = create(owner=BOB)
+    request.owner_principal_type = None
+    answer = handler(make_context(ApiKey.CREATE_DELEGATION_TOKEN, 3, peer=peer), request)
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert answer.principal_name == answer.token_requester_principal_name == "ANONYMOUS"
+
+
+# ---- descriptions
+
+
+def tokens_api(tokens: Iterable[DelegationTokenRecord]) -> DelegationTokensApi:
+    image = KNOWN._replace(delegation_tokens={each.token_id: each for each in tokens})
+    metadata: Any = SimpleNamespace(image=image)
+    return DelegationTokensApi(metadata, None, None, "key")  # type: ignore[arg-type]
+
+
+def described(owners: list[Principal] | None) -> Any:
+    return DescribeDelegationTokenRequest(
+        owners=None
+        if owners is None
+        else [
+            DescribeDelegationTokenRequest.DescribeDelegationTokenOwner(
+                principal_type=each.type, principal_name=each.name
+            )
+            for each in owners
+        ]
+    )
+
+
+def test_types_and_names_may_be_empty_as_in_kafka() -> None:
+    nobody, untyped = Principal("User", ""), Principal("", "x")
+    (token,), response = decided(create(renewers=(nobody,), owner=untyped))
+    assert (response.error_code, token.owner, token.renewers) == (0, ":x", ["User:"])
+    api, context = tokens_api([token]), make_context(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3)
+    for owners in (None, [untyped], [nobody, ALICE]):
+        answer: Any = api.describe(context, described(owners))
+        (found,) = answer.tokens
+        assert (found.principal_type, found.principal_name) == ("", "x")
+        assert [(each.principal_type, each.principal_name) for each in found.renewers] == [
+            ("User", "")
+        ]
+    answer = api.describe(context, described([ALICE]))
+    assert answer.tokens == []
+    logins = token_logins(lambda: {token.token_id: token}, "key", bytes)
+    login = logins(token.token_id, SCRAM["SCRAM-SHA-256"])
+    assert login is not None
+    assert login.owner == "x"
+
+
+def test_many_owners_are_looked_up_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A description makes as many texts as there are owners, not as many as owners times tokens."""
+    texts = 0
+    real = Principal.__str__
+
+    def counted(principal: Principal) -> str:
+        nonlocal texts
+        texts += 1
+        return real(principal)
+
+    monkeypatch.setattr(Principal, "__str__", counted)
+    api = tokens_api(token_of(f"User:u{n}") for n in range(50))
+    owners = [Principal("User", f"o{n}") for n in range(100)]
+    answer: Any = api.describe(
+        make_context(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3), described([*owners, ALICE])
+    )
+    assert (answer.tokens, texts) == ([], 101)
+
+
+def test_thousands_of_tokens_are_described_in_parts() -> None:
+    api = tokens_api(token_of(f"User:u{n}") for n in range(3 * PART_MAX))
+    coroutine: Any = api.describe(
+        make_context(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3), described(None)
+    )
+    for _ in range(2):
+        coroutine.send(None)  # a turn of the loop
+    with pytest.raises(StopIteration) as end:
+        coroutine.send(None)
+    assert len(end.value.value.tokens) == 3 * PART_MAX
+
+
+def token_of(owner: str) -> DelegationTokenRecord:
+    return DelegationTokenRecord(owner=owner, requester=owner, renewers=[], token_id=owner)
 
 
 # ---- several brokers

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.controller.delegation_tokens import owner_of
+from tidelog.network.wide_requests import PART_MAX, in_turns
 from tidelog.security.acls import Operation, ResourceType
 from tidelog.security.delegation_tokens import is_of, token_hmac
 from tidelog.security.principal import ANONYMOUS, USER, Principal
@@ -28,7 +29,7 @@ from tidelog_protocol.messages.tokens import (
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from tidelog.cluster.controller.controller import Controller
     from tidelog.cluster.metadata.log import MetadataLog
@@ -77,26 +78,31 @@ class DelegationTokensApi:
         except StorageError as error:
             return _refused(context, request, error.code)
 
-    def describe(
+    def describe(self, context: RequestContext, request: DescribeDelegationTokenRequest) -> Any:
+        """Answer a DescribeDelegationToken request; thousands of tokens in parts."""
+        return in_turns(self._description(context, request))
+
+    def _description(
         self, context: RequestContext, request: DescribeDelegationTokenRequest
-    ) -> DescribeDelegationTokenResponse:
-        """Answer a DescribeDelegationToken request."""
-        secret = self._secret
+    ) -> Generator[None, None, DescribeDelegationTokenResponse]:
+        secret, owners = self._secret, request.owners
         if not secret:
             code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
             return DescribeDelegationTokenResponse(error_code=code)
-        owners = request.owners
         wanted = None
         if owners is not None:
-            wanted = {Principal(each.principal_type, each.principal_name) for each in owners}
-        return DescribeDelegationTokenResponse(
-            tokens=[
-                _described(token, secret)
-                for token in self._metadata.image.delegation_tokens.values()
-                if (wanted is None or any(is_of(token, each) for each in wanted))
-                and self._may_see(context, token)
-            ]
-        )
+            wanted = {str(Principal(each.principal_type, each.principal_name)) for each in owners}
+        described, done = [], 0
+        for token in list(self._metadata.image.delegation_tokens.values()):
+            if done >= PART_MAX:
+                yield
+                done = 0
+            done += 1 + len(token.renewers)
+            if wanted is not None and wanted.isdisjoint((token.owner, *token.renewers)):
+                continue
+            if self._may_see(context, token):
+                described.append(_described(token, secret))
+        return DescribeDelegationTokenResponse(tokens=described)
 
     def _may_see(self, context: RequestContext, token: DelegationTokenRecord) -> bool:
         principal = context.peer.principal
@@ -137,6 +143,8 @@ def _problem(
     context: RequestContext, request: Any, config: BrokerConfig, authorizer: Authorizer | None
 ) -> ErrorCode | None:
     principal = context.peer.principal
+    if _has_no_type(request):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
     if principal.is_of_token or _is_open(context, config):
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     if not isinstance(request, CreateDelegationTokenRequest):
@@ -149,6 +157,15 @@ def _problem(
     if any(each.principal_type != USER for each in request.renewers):
         return ErrorCode.INVALID_PRINCIPAL_TYPE
     return None
+
+
+def _has_no_type(request: Any) -> bool:
+    """Return whether a token is asked for an owner whose type is null: a KafkaPrincipal has one."""
+    return (
+        isinstance(request, CreateDelegationTokenRequest)
+        and bool(request.owner_principal_name)
+        and request.owner_principal_type is None
+    )
 
 
 def _is_open(context: RequestContext, config: BrokerConfig) -> bool:
@@ -169,6 +186,8 @@ def _refused(context: RequestContext, request: Any, code: ErrorCode) -> Any:
         return response(error_code=code, expiry_timestamp_ms=NO_TIME)
     principal = context.peer.principal
     owner = owner_of(request, principal)
+    if _has_no_type(request):  # as CreateDelegationTokenRequest.getErrorResponse
+        owner = principal = ANONYMOUS
     return CreateDelegationTokenResponse(
         error_code=code,
         principal_type=owner.type,

@@ -24,13 +24,11 @@ class Principal(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Principal:
-        """Return the principal of a text such as `User:alice`; ValueError for another form."""
+        """Return the principal of a stored text such as `User:alice`. As in Kafka (SecurityUtils)
+        a type or a name may be empty. A text without a colon, which Kafka never writes, is a name.
+        """
         kind, colon, name = text.partition(":")
-        if not (kind and colon and name):
-            raise ValueError(
-                f"expected a string in format principalType:principalName but got {text}"
-            )
-        return cls(kind, name)
+        return cls(kind, name) if colon else cls("", text)
 
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
