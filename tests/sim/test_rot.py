@@ -59,12 +59,15 @@ def test_a_replica_refuses_until_it_has_read_again_what_was_the_reading(
 def test_faults_leave_a_majority_of_voters_without_rot(
     voters: int, away: list[int], rotten: int | None, keeps: bool
 ) -> None:
-    world = Mock(away=dict.fromkeys(away))
+    world = Mock(away=dict.fromkeys(away), are_voters_in_doubt=False)
     world.machines.voters = voters
+    world.machines.image.return_value = None  # the log names none
     world.metadata_rot.machine = None if rotten is None else Mock()
     if rotten is not None:
         world.metadata_rot.machine.config.node_id = rotten
     assert ClusterFaults(world, ()).keeps_quorum(1) is keeps
+    world.are_voters_in_doubt = True  # seed 453: one was removed while another had a rotten log
+    assert not ClusterFaults(world, ()).keeps_quorum(1)
 
 
 def test_a_fault_that_does_not_end_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,8 +273,10 @@ class ClusterFaults:
         """Whether a majority of the voters is left if this broker, too, is missing for long.
 
         Who is away comes back when a controller has done something, and who has a rotten metadata
-        log when there is a controller to copy it from.
+        log when there is a controller to copy it from. One voter less may be one too few.
         """
+        if self.world.are_voters_in_doubt:
+            return False
         rotten = self.world.metadata_rot.machine
         missing = {node_id, *self.world.away}
         if rotten is not None:

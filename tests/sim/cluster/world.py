@@ -84,6 +84,7 @@ class ClusterWorld:
         self.clients: list[str] = ["admin", "mover", "operator", "tier-admin"]
         self.leaving: set[int] = set()  # brokers that get no replicas any more
         self.away: dict[int, asyncio.Event] = {}  # brokers that stay down until it is set
+        self.are_voters_in_doubt = False  # a change of theirs is on its way, or may be
         self.is_quiet = False  # no fault will come
         self.all_written = False
         self.is_over = False

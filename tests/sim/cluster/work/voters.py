@@ -44,7 +44,6 @@ class Voters(Part):
         super().__init__(world)
         self._is_on = False
         self._away: int | None = None  # a node that is no voter, as far as we know
-        self._is_in_doubt = False  # a request was lost: it may be done, or not
 
     async def create(self) -> None:
         """The log names the voters."""
@@ -75,7 +74,7 @@ class Voters(Part):
             await asyncio.sleep(self.rng.choice(PAUSES_S))
             if self._away is not None:
                 await self._add(self._away)
-            elif not self.world.away:  # whoever is away counts on the others
+            else:
                 await self._remove(self.rng.randint(1, self.world.machines.voters))
 
     async def finish(self) -> None:
@@ -88,11 +87,11 @@ class Voters(Part):
         self._admin.cluster.close()
 
     async def _restore(self) -> None:
-        while (missing := self._missing()) is None or missing or self._is_in_doubt:
+        while (missing := self._missing()) is None or missing or self.world.are_voters_in_doubt:
             if missing:
                 await self._add(missing[0])
             elif missing is not None:
-                self._is_in_doubt = False
+                self.world.are_voters_in_doubt = False
             await asyncio.sleep(PAUSE_S)
         self._away = None
 
@@ -116,20 +115,24 @@ class Voters(Part):
             return f"nodes know {sorted(self._known())}"
         wanted = [] if self._away is None else [self._away]
         return (
-            None if self._is_in_doubt or missing == wanted else f"without {missing}, not {wanted}"
+            None
+            if self.world.are_voters_in_doubt or missing == wanted
+            else f"without {missing}, not {wanted}"
         )
 
     # -- requests ----------------------------------------------------------------------------------
 
     async def _remove(self, node_id: int) -> None:
         directory = await self._directory(node_id)
-        if directory is None:
+        if directory is None or not self._may_change():
             return
+        self.world.are_voters_in_doubt = True
         request = RemoveRaftVoterRequest(
             cluster_id=None, voter_id=node_id, voter_directory_id=directory
         )
         error = await self._ask(request, 0)
-        self._is_in_doubt = error is None
+        self.world.loop.tell("voters", f"without {node_id}: {error.name if error else 'no answer'}")
+        self._doubt(error)
         if error in REMOVED or error is None:
             self._away = node_id
         if error is ErrorCode.NONE:
@@ -138,7 +141,7 @@ class Voters(Part):
 
     async def _add(self, node_id: int) -> None:
         directory = await self._directory(node_id)
-        if directory is None:
+        if directory is None or not self._may_change():
             return
         listener = AddRaftVoterRequest.Listener(
             name="CONTROLLER", host=host_of(node_id), port=CONTROLLER_PORT
@@ -151,12 +154,22 @@ class Voters(Part):
             listeners=[listener],
         )
         error = await self._ask(request, 1)
-        self._is_in_doubt = error is None
+        self.world.loop.tell("voters", f"with {node_id}: {error.name if error else 'no answer'}")
+        self._doubt(error)
         if error in ADDED:
             self._away = None
         if error is ErrorCode.NONE:
             self.world.history.count("voters added")
         require(error is None or error in ADDED, f"AddRaftVoter: {error and error.name}")
+
+    def _may_change(self) -> bool:
+        """Whoever is away, or has a rotten log, counts on the others."""
+        return not self.world.away and self.world.metadata_rot.machine is None
+
+    def _doubt(self, error: ErrorCode | None) -> None:
+        """What was done before ("not found") says nothing of a request that is still on its way."""
+        if error in (ErrorCode.NONE, None):
+            self.world.are_voters_in_doubt = error is None
 
     async def _ask(self, request: Message, version: int) -> ErrorCode | None:
         """Any broker; None if it may be done, or not."""
