@@ -5,7 +5,10 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
+import re
 import subprocess
+import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -70,14 +73,42 @@ class Jvm(LineProcess):
 
     def tool(self, main: str, *args: str, stdin: str = "", timeout_s: float = 60.0) -> ToolResult:
         """Run the main class of one of Kafka's tools, named below org.apache.kafka.tools."""
-        if not main.startswith(("org.", "kafka.")):
-            main = f"org.apache.kafka.tools.{main}"
         answer = self.call(
             "tool",
-            main=main,
+            main=_full_name(main),
             args=list(args),
             stdin=stdin,
             timeout_ms=int(timeout_s * 1000),
             answer_timeout_s=timeout_s + 10,
         )
         return ToolResult(answer["exit"], answer["out"], answer["err"])
+
+
+def tool_alone(main: str, *args: str, until: str = "(?!)", timeout_s: float = 60.0) -> ToolResult:
+    """The same in a JVM of its own, for a tool that goes on with its threads or ends the JVM.
+
+    It is killed once a line of its output has the pattern `until`.
+    """
+    launch = [kafka_jars.java(), "-Xmx256m", *FAST_START, *QUIET, "-cp", kafka_jars.classpath()]
+    lines: list[str] = []
+    with tempfile.TemporaryFile("w+") as errors:
+        command = [*launch, _full_name(main), *args]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            assert process.stdout is not None
+            late = threading.Timer(timeout_s, process.kill)
+            late.start()
+            for line in process.stdout:
+                lines.append(line)
+                if re.search(until, line):
+                    process.kill()
+                    break
+            code = process.wait()
+            late.cancel()
+        errors.seek(0)
+        if lines and re.search(until, lines[-1]):
+            code = 0
+        return ToolResult(max(code, -1), "".join(lines), errors.read())
+
+
+def _full_name(main: str) -> str:
+    return main if main.startswith(("org.", "kafka.")) else f"org.apache.kafka.tools.{main}"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compat.console.normalise import lines_of
+from compat.jvm import tool_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from compat.jvm import Jvm
+    from compat.jvm import Jvm, ToolResult
 
 TOOLS = {
     "kafka-acls": "AclCommand",
@@ -35,6 +36,7 @@ TOOLS = {
     "kafka-leader-election": "LeaderElectionCommand",
     "kafka-log-dirs": "LogDirsCommand",
     "kafka-metadata-quorum": "MetadataQuorumCommand",
+    "kafka-metadata-shell": "org.apache.kafka.shell.MetadataShell",
     "kafka-producer-perf-test": "ProducerPerformance",
     "kafka-reassign-partitions": "reassign.ReassignPartitionsCommand",
     "kafka-replica-verification": "ReplicaVerificationTool",
@@ -44,11 +46,16 @@ TOOLS = {
     "kafka-streams-groups": "streams.StreamsGroupCommand",
     "kafka-topics": "TopicCommand",
     "kafka-transactions": "TransactionsCommand",
+    "kafka-verifiable-consumer": "VerifiableConsumer",
+    "kafka-verifiable-producer": "VerifiableProducer",
+    "kafka-verifiable-share-consumer": "VerifiableShareConsumer",
 }
-WITHOUT_BROKER = ("kafka-storage",)
-PLACES = ("{bootstrap}", "{folder}")
-READS = re.compile(r" (--)?(describe|list|find-hanging)\b|kafka-get-offsets")
+ALONE = re.compile("kafka-(verifiable-|metadata-shell)")  # each in a JVM of its own
+WITHOUT_BROKER = ("kafka-metadata-shell", "kafka-storage")
+READS = re.compile(r" (--)?(describe|list|find-hanging)\b|kafka-(get-offsets|metadata-shell)")
 SAME_S_MAX = 20.0
+SHELL_S_MAX = 120.0  # some of its runs never end, others find nothing (tests of metadata tools)
+SHELL_RUN_S_MAX = 15.0
 DONE_S_MAX = 60.0
 PAUSE_S = 0.25
 
@@ -82,12 +89,17 @@ class Console:
         self, jvm: Jvm, bootstrap: str, folder: Path, expected: Sequence[Entry] | None
     ) -> None:
         self.jvm, self.bootstrap, self.folder = jvm, bootstrap, folder
+        self._places = {"bootstrap": bootstrap, "folder": str(folder)}
         self.entries: list[Entry] = []
         self._expected = expected
 
     def file(self, name: str, text: str) -> None:
         """A file that commands name as {folder}/NAME."""
         (self.folder / name).write_text(text)
+
+    def bind(self, **values: Any) -> None:
+        """What commands name as {NAME}."""
+        self._places |= {name: str(value) for name, value in values.items()}
 
     def note(self, text: str) -> None:
         """A comment."""
@@ -121,7 +133,8 @@ class Console:
         """What it prints when it is as expected, or at last."""
         index = len(self.entries)
         wanted = None if self._expected is None else [*self._expected[index : index + 1]]
-        end_s = time.monotonic() + SAME_S_MAX
+        is_shell = entry.command.startswith("kafka-metadata-shell")
+        end_s = time.monotonic() + (SHELL_S_MAX if is_shell else SAME_S_MAX)
         while time.monotonic() < end_s and wanted not in ([], [entry]):
             time.sleep(PAUSE_S)
             before, entry = entry, once()
@@ -130,6 +143,22 @@ class Console:
         return entry
 
     def _once(self, command: str, stdin: str, *, numbers: bool, ordered: bool) -> list[str]:
+        main, *args = self._words(command)
+        if ALONE.match(command):
+            is_shell = command.startswith("kafka-metadata-shell")
+            timeout_s = SHELL_RUN_S_MAX if is_shell else DONE_S_MAX
+            result = tool_alone(main, *args, timeout_s=timeout_s)
+        else:
+            result = self.jvm.tool(main, *args, stdin=stdin)
+        return self._lines(result, numbers=numbers, ordered=ordered)
+
+    def watch(self, command: str, until: str) -> None:
+        """Run a tool that does not end by itself until a line of its output has a pattern."""
+        result = tool_alone(*self._words(command), until=until)
+        self.entries.append(Entry(command, self._lines(result)))
+
+    def _words(self, command: str) -> list[str]:
+        """The main class and its arguments."""
         name, *rest = shlex.split(command)
         args = [self._filled(each) for each in rest]
         at = ["--bootstrap-server", self.bootstrap]
@@ -137,7 +166,11 @@ class Console:
             args += at
         elif name not in WITHOUT_BROKER and "{bootstrap}" not in command:
             args = [*at, *args]
-        result = self.jvm.tool(TOOLS[name], *args, stdin=stdin)
+        return [TOOLS[name], *args]
+
+    def _lines(
+        self, result: ToolResult, *, numbers: bool = False, ordered: bool = True
+    ) -> list[str]:
         own = [
             (rf"{re.escape(str(self.folder))}[\w/.]*", "<folder>"),
             (re.escape(self.bootstrap), "<broker>"),
@@ -147,6 +180,6 @@ class Console:
         return lines if result.exit == 0 else [*lines, f"(exit {result.exit})"]
 
     def _filled(self, arg: str) -> str:
-        for place, value in zip(PLACES, (self.bootstrap, str(self.folder)), strict=True):
-            arg = arg.replace(place, value)
+        for place, value in self._places.items():
+            arg = arg.replace(f"{{{place}}}", value)
         return arg

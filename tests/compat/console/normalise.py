@@ -15,7 +15,9 @@ VOLATILE: Sequence[tuple[str, str]] = (
     (r"^\[[\w.-]+( \| [\w.-]+)*\] (?=ERROR|WARN)", ""),  # the thread that logs
     (r"(?<=Epoch: )\d+$", "<n>"),
     (r'"(/|<folder>)[^"]*"', '"<folder>"'),
+    (r"(?<=SNAPSHOT_FOOTER at offset )\d+", "<n>"),
     (r"(?<=consumer-g-)\d+", "<n>"),
+    (r'(?<="avg_throughput":)[\d.E-]+', "<n>"),
     (r"(?<=lientId=)[\w-]+", "<client>"),
     (r"(localhost|127\.0\.0\.1) \d{4,5}(?= )", "<host> <port>"),
     (r"(localhost|127\.0\.0\.1):\d+", "<broker>"),
@@ -24,6 +26,7 @@ VOLATILE: Sequence[tuple[str, str]] = (
     (rf"{DAY}[T ]\d\d:\d\d:\d\d[\d:.,]*Z?", "<time>"),
     (r"(?<![\d.])1[5-9]\d{11}(?![\d.])", "<time>"),
 )
+OFFSETS = re.compile(r'(?<="offsets":\[)[\d,]+')  # a share consumer's are a set
 NUMBER = re.compile(r"(?<![\w.])-?\d+(\.\d+)?(E-?\d+)?")
 
 
@@ -42,8 +45,13 @@ def lines_of(
         plain = " ".join(line.split())
         for pattern, name in (*names, *VOLATILE):
             plain = re.sub(pattern, name, plain)
+        plain = OFFSETS.sub(_by_number, plain)
         if numbers:
             plain = NUMBER.sub("<n>", plain)
         if plain:
             found.append(plain)
     return found if ordered else sorted(found)
+
+
+def _by_number(found: re.Match[str]) -> str:
+    return ",".join(sorted(found[0].split(","), key=int))

@@ -443,6 +443,12 @@ def figures(console: Console) -> None:
         "kafka-e2e-latency --topic t --num-records 20 --producer-acks all --record-size 20",
         numbers=True,
     )
+    earliest = "--add-config share.auto.offset.reset=earliest"
+    console.run(f"kafka-configs --entity-type groups --entity-name g --alter {earliest}")
+    console.run(
+        "kafka-share-consumer-perf-test --topic t --group g --num-records 200 --timeout 20000",
+        numbers=True,
+    )
 
 
 @session()

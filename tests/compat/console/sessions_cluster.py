@@ -91,3 +91,13 @@ def brokers(console: Console) -> None:
     console.run("kafka-metadata-quorum describe --status", numbers=True)
     console.run("kafka-metadata-quorum describe --replication", numbers=True)
     console.run("kafka-configs --entity-type brokers --entity-name 9 --describe")
+
+
+@session(STEADY, brokers=3)
+def replica_verification(console: Console) -> None:
+    """kafka-replica-verification, which goes on for ever."""
+    console.run("kafka-topics --create --topic t --partitions 1 --replication-factor 3")
+    console.run("kafka-console-producer --topic t", "a\nb\nc\n")
+    at = "--broker-list {bootstrap} --report-interval-ms 500"
+    console.watch(f"kafka-replica-verification {at} --topics-include t", "at offset 3 among")
+    console.watch(f"kafka-replica-verification {at} --topics-include none", "(?!)")

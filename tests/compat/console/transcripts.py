@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compat.console import sessions_cluster
+from compat.console import sessions_clients, sessions_cluster, sessions_metadata
 from compat.console.sessions import SESSIONS
 
-__all__ = ["SESSIONS", "sessions_cluster"]
+__all__ = ["SESSIONS", "sessions_clients", "sessions_cluster", "sessions_metadata"]
