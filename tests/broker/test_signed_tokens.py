@@ -21,7 +21,7 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.runtime import system_runtime
 from tidelog.security import jwks
 from tidelog.security.jwks import KeySet, KeySetError, Pauses, parsed
-from tidelog.security.oauthbearer import TokenError
+from tidelog.security.oauthbearer import Rules, TokenError
 from tidelog.security.signed_tokens import Expected, SignedTokens
 from tidelog_storage.config_key import ConfigError
 
@@ -76,6 +76,10 @@ GOOD_TOKENS = [
     token(aud=["others", "them"]),
     token(scope="a b"),
     token(scope=["a"]),
+    token(scope=5),  # BrokerJwtValidator takes what is no text and no array as none
+    token(scope=True),
+    token(scope={" ": 1}),
+    token(scope=[]),
     token(exp=NOW - 4),
     token(nbf=NOW + 5),
     token(iat=NOW + 50),
@@ -114,6 +118,10 @@ REFUSED_TOKENS = [
     token(sub=7),
     token(scope=" "),
     token(scope=["a", 1]),
+    token(scope=["a", ["b"]]),
+    token(scope=["a", "b", " a"]),
+    f"{base64.urlsafe_b64encode(b'[' * 30000).decode()}.e30.AAAA",
+    jwt.PyJWS().encode(b'{"scope":' + b"[" * 30000, RSA, "RS256", {"kid": "rsa"}),
     token(kid="others"),
     token(EC, "ES256", "rsa"),
     token(RSA, "RS512"),
@@ -146,11 +154,35 @@ def test_a_public_key_is_no_secret_and_a_short_one_no_key() -> None:
         checked(weak[1], {**secret, "k": shared})
 
 
+@pytest.mark.parametrize(
+    "damage", [{"n": 5}, {"n": ""}, {"n": "AQAB"}, {"e": "AA"}, {"n": [1]}, {"n": None}]
+)
+def test_a_damaged_key_of_a_set_refuses_tokens(damage: dict[str, Any]) -> None:
+    with pytest.raises(TokenError):
+        checked(token(), {**KEYS[0], **damage})
+
+
 def test_an_unknown_key_is_asked_for() -> None:
     keys: Any = Keys()
     with pytest.raises(TokenError):
         SignedTokens(EXPECTED, keys, lambda: NOW * 1000).verify(token(kid="new"))
     assert keys.wanted == 1
+
+
+@pytest.mark.parametrize("scope", [5, True, {"a": 1}, [["a"]], [1]])
+def test_scopes_of_unsecured_tokens_are_texts(scope: object) -> None:
+    with pytest.raises(TokenError, match="invalid_token"):
+        unsecured(scope)
+
+
+@pytest.mark.parametrize("scope", [None, "", [], "a", ["a", " ", "b "]])
+def test_good_scopes_of_unsecured_tokens(scope: object) -> None:
+    assert unsecured(scope).user == "dave"
+
+
+def unsecured(scope: object) -> Any:
+    value = jwt.encode({**GOOD, "scope": scope}, None, "none")
+    return Rules.of("key", {}).verify(value, NOW * 1000)
 
 
 # ---- key sets
@@ -299,6 +331,10 @@ def settings_of(tmp_path: Path, **changes: str | None) -> dict[str, str]:
         ({"sasl_oauthbearer_jwks_endpoint_url": None}, "jwks.endpoint.url"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "ftp://x/y"}, "jwks.endpoint.url"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "file:///missing"}, "jwks.endpoint.url"),
+        ({"sasl_oauthbearer_jwks_endpoint_url": "file:///a%00b"}, "jwks.endpoint.url"),
+        ({"sasl_oauthbearer_jwks_endpoint_url": "http://[::1"}, "jwks.endpoint.url"),
+        ({"sasl_oauthbearer_jwks_endpoint_url": "http://h:x/"}, "jwks.endpoint.url"),
+        ({"sasl_oauthbearer_jwks_endpoint_url": "http://h:99999/"}, "jwks.endpoint.url"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "file:///etc/passwd"}, "jwks.endpoint.url"),
     ],
 )

@@ -63,20 +63,20 @@ class KeySet:
         """`key` is the setting with the URL. ConfigError for a URL of another kind, and if the file
         that it names has no keys: one that comes over HTTP may come later."""
         self.keys: tuple[Mapping[str, Any], ...] = ()
-        self._url = urlsplit(url)
+        self._url = _split(key, url)
         self._pauses = pauses
         self._network = runtime.network
-        self._executor = runtime.new_executor("jwks", 1)
         self._wanted = asyncio.Event()
         self._read_s = 0.0  # when the last attempt began, of the loop
         self._problem = ""  # the last one that was logged
         if self._url.scheme == "file":
             try:
                 self.keys = parsed(_read_file(self._url))
-            except (KeySetError, OSError) as error:
+            except (KeySetError, OSError, ValueError) as error:
                 raise ConfigError(key, f"{key}: {url}: {_reason(error)}") from None
         elif self._url.scheme not in PORTS or not self._url.hostname:
             raise ConfigError(key, f"{key}: {url} is no URL of a file, http or https")
+        self._executor = runtime.new_executor("jwks", 1)
         self._task = asyncio.get_running_loop().create_task(self._refresh(), name="jwks")
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class KeySet:
         try:
             async with asyncio.timeout(FETCH_S_MAX):
                 self.keys = parsed(await self._read())
-        except (KeySetError, OSError, TimeoutError, UnicodeError) as error:
+        except (KeySetError, OSError, TimeoutError, ValueError) as error:
             problem = _reason(error)
             if problem != self._problem:
                 log.warning("no keys of signed tokens from %s: %s", self._url.geturl(), problem)
@@ -159,6 +159,16 @@ class _Receiver(asyncio.Protocol):
             self.received.set_result(bytes(self._data))
         else:
             self.received.set_exception(exc)
+
+
+def _split(key: str, url: str) -> SplitResult:
+    """Return the parts of a URL; ConfigError for a host or a port that is none."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # it is only checked when it is asked for
+    except ValueError as error:
+        raise ConfigError(key, f"{key}: {url} is no URL: {error}") from None
+    return parts
 
 
 def parsed(data: bytes) -> tuple[Mapping[str, Any], ...]:

@@ -78,9 +78,7 @@ class Rules(NamedTuple):
             raise TokenError("invalid_token")
         if now_ms - self.skew_ms >= expires * 1000:
             raise TokenError("invalid_token")
-        scope = claims.get(self.scope_claim, [])
-        # As in Kafka: a text is one scope, whatever blanks are in it.
-        scopes = {scope.strip()} if isinstance(scope, str) else set(scope)
+        scopes = _scopes(claims.get(self.scope_claim))
         if not self.scopes <= scopes:
             raise TokenError("insufficient_scope", f"[{', '.join(sorted(self.scopes))}]")
         return Verified(user, int(expires * 1000))
@@ -143,6 +141,15 @@ def _claims(value: str) -> dict[str, Any] | None:
     if not (isinstance(header, dict) and isinstance(claims, dict)) or header.get("alg") != "none":
         return None
     return claims
+
+
+def _scopes(value: object) -> set[str]:
+    """Return the scopes of a claim; TokenError. As in Kafka (OAuthBearerUnsecuredJws) a text is one
+    scope, whatever blanks are in it."""
+    found = [value] if isinstance(value, str) else value or []
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise TokenError("invalid_token")
+    return {each.strip() for each in found if each.strip()}
 
 
 def _unpadded(part: str) -> bytes:

@@ -107,13 +107,22 @@ class SignedTokens:
             raise jwt.ExpiredSignatureError("it has expired")
         if "nbf" in claims and now_ms + expected.skew_ms < begins * 1000:
             raise jwt.ImmatureSignatureError("it is not valid yet")
-        user, scopes = claims.get(expected.sub_claim), claims.get(expected.scope_claim)
+        user = claims.get(expected.sub_claim)
         if not (isinstance(user, str) and user.strip()):
             raise jwt.InvalidTokenError(f"the claim {expected.sub_claim} is missing or no name")
-        for scope in [scopes] if isinstance(scopes, str) else scopes or ():
-            if not (isinstance(scope, str) and scope.strip()):
-                raise jwt.InvalidTokenError(f"the claim {expected.scope_claim} is invalid")
+        if not _are_scopes(claims.get(expected.scope_claim)):
+            raise jwt.InvalidTokenError(f"the claim {expected.scope_claim} is invalid")
         return Verified(user.strip(), int(expires * 1000))
+
+
+def _are_scopes(value: object) -> bool:
+    """Return whether a claim has scopes, each once and none empty. As in BrokerJwtValidator, what
+    is no text and no array has none."""
+    scopes = [value] if isinstance(value, str) else value
+    if not isinstance(scopes, list):
+        return True
+    names = [each.strip() for each in scopes if isinstance(each, str)]
+    return len(names) == len(scopes) == len(set(names)) and all(names)
 
 
 def _is_short(key: Any, algorithm: str) -> bool:
