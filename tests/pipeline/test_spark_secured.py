@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -36,3 +37,41 @@ def test_spark_is_refused_with_a_wrong_password(spark: SparkSession) -> None:
         read = spark.read.format("kafka").options(**options, subscribe="orders").load()
         with pytest.raises(Exception, match="Invalid username or password"):
             read.count()
+
+
+def test_spark_logs_in_with_a_delegation_token_of_its_provider(spark: SparkSession) -> None:
+    """The provider is called as Spark's scheduler calls it, which does so with Kerberos alone."""
+    keys = {"delegation.token.secret.key": "a secret of all brokers"}
+    with tidelog.run(keys, security="sasl_ssl") as cluster:
+        cluster.create_topic("orders")
+        options = cluster.client_config("spark")
+        login = {name: text for name, text in options.items() if ".ssl." not in name}
+        store = {name: text for name, text in options.items() if ".ssl." in name}
+        prefix = "spark.kafka.clusters.tidelog"
+        servers, protocol = "kafka.bootstrap.servers", "kafka.security.protocol"
+        settings = {
+            f"{prefix}.auth.bootstrap.servers": login.pop(servers),
+            f"{prefix}.security.protocol": login.pop(protocol),
+            f"{prefix}.target.bootstrap.servers.regex": re.escape(options[servers]),
+            f"{prefix}.sasl.token.mechanism": "SCRAM-SHA-256",
+            **{f"{prefix}.{name}": text for name, text in login.items()},
+            **{f"{prefix}.{name.removeprefix('kafka.')}": text for name, text in store.items()},
+        }
+        context, jvm = cast("Any", spark.sparkContext)._jsc.sc(), cast("Any", spark)._jvm
+        for name, text in settings.items():
+            context.conf().set(name, text)
+        try:
+            tokens = jvm.org.apache.hadoop.security.Credentials()
+            provider = jvm.org.apache.spark.kafka010.KafkaDelegationTokenProvider()
+            provider.obtainDelegationTokens(context.hadoopConfiguration(), context.conf(), tokens)
+            assert tokens.numberOfTokens() == 1
+            user = jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser()
+            user.addCredentials(tokens)
+            given = {servers: options[servers], **store}
+            rows = spark.createDataFrame([("k", "one")], "key string, value string")
+            rows.write.format("kafka").options(**given, topic="orders").save()
+            read = spark.read.format("kafka").options(**given, subscribe="orders").load()
+            assert [bytes(row.value) for row in read.select("value").collect()] == [b"one"]
+        finally:
+            for name in settings:
+                context.conf().remove(name)
