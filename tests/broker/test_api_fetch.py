@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.data_path import DataPath, batch, bytes_of, data_of, fetch_request, topic_id
+from support.handler_calls import make_context
+from support.turns import counting_turns
 from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.config.broker import BrokerConfig
+from tidelog.network.wide_requests import PART_MAX
 from tidelog.security.acls import Acl
 from tidelog.security.authorizer import Authorizer
 from tidelog_protocol.apis import API, ApiKey
@@ -42,6 +46,98 @@ def fetch(path: DataPath, *partitions: Any, **options: Any) -> FetchResponse:
     response = path.fetch(*partitions, **options)
     assert response is not None, "the request was parked"
     return response
+
+
+def begin_wide(path: DataPath, **options: Any) -> tuple[RequestContext, asyncio.Future[Any]]:
+    """Begin a Fetch of three parts: of the partitions of foo, and unknown ones."""
+    wide = [("foo", index, 0) for index in range(3 * PART_MAX)]
+    request = fetch_request(*wide, **options)
+    context = make_context(ApiKey.FETCH, 12)
+    return context, asyncio.ensure_future(path.handlers[ApiKey.FETCH](context, request))
+
+
+class TestWide:
+    """Thousands of partitions are read in parts."""
+
+    def test_others_are_served_between_the_parts(self, path: DataPath) -> None:
+        path.produce("foo", 1, batch(3), acks=1)
+        wide = [("foo", index, 0) for index in range(3 * PART_MAX)]
+        context = make_context(ApiKey.FETCH, 12)
+        request = fetch_request(*wide, max_wait_ms=500)
+        response, turns = counting_turns(path.handlers[ApiKey.FETCH], context, request)
+        assert turns >= 3
+        answers = [data for topic in response.responses for data in topic.partitions]
+        assert [data.partition_index for data in answers] == [*range(3 * PART_MAX)]
+        assert offsets(answers[1]) == [0]
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert [data.error_code for data in answers] == [0] * 3 + [unknown] * (3 * PART_MAX - 3)
+
+    def test_a_narrow_one_is_answered_at_once(self, path: DataPath) -> None:
+        wide = [("foo", index, 0) for index in range(PART_MAX)]
+        _, turns = counting_turns(
+            path.handlers[ApiKey.FETCH], make_context(ApiKey.FETCH, 12), fetch_request(*wide)
+        )
+        assert turns == 0
+
+    def test_the_limit_of_bytes_holds_over_all_parts(self, path: DataPath) -> None:
+        for index in range(3):
+            path.produce("foo", index, batch(3), acks=1)
+        unknown = [("foo", index, 0) for index in range(3, 3 + PART_MAX)]
+        wide = [("foo", 0, 0), *unknown, ("foo", 1, 0), ("foo", 2, 0)]
+        size = len(batch(3))
+        for max_bytes, read in ((1, 1), (size, 1), (2 * size, 2), (3 * size, 3)):
+            request = fetch_request(*wide, max_bytes=max_bytes)
+            context = make_context(ApiKey.FETCH, 11)
+            response, _ = counting_turns(path.handlers[ApiKey.FETCH], context, request)
+            answers = [data for topic in response.responses for data in topic.partitions]
+            assert sum(bool(bytes_of(data)) for data in answers) == read
+
+    @pytest.mark.parametrize("min_bytes", [1, 2])
+    def test_what_comes_between_the_parts_is_seen(self, path: DataPath, min_bytes: int) -> None:
+        async def story() -> Any:
+            _, work = begin_wide(path, max_wait_ms=60_000, min_bytes=min_bytes)
+            await asyncio.sleep(0)  # the first part, with foo-0, is read
+            path.produce("foo", 0, batch(3), acks=1)
+            return await work
+
+        response = asyncio.run(story())
+        assert offsets(data_of(response, 0)) == [0]
+
+    @pytest.mark.parametrize("turns", [0, 1, 50])
+    @pytest.mark.parametrize("is_closed", [True, False])
+    def test_it_ends_with_the_connection_and_hurries_for_the_next_request(
+        self, path: DataPath, turns: int, *, is_closed: bool
+    ) -> None:
+        """Whether its parts are read still, or it is parked."""
+
+        async def story() -> None:
+            context, work = begin_wide(path, max_wait_ms=60_000)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            assert context.deferred is not None
+            if is_closed:
+                context.deferred.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await work
+                assert not path.replicas.fetch_purgatory
+            else:
+                context.deferred.hurry()
+                answered = (await work).responses
+                assert sum(len(each.partitions) for each in answered) == 3 * PART_MAX
+
+        asyncio.run(story())
+
+    def test_one_that_is_parked_is_woken(self, path: DataPath) -> None:
+        async def story() -> Any:
+            _, work = begin_wide(path, max_wait_ms=60_000)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert not work.done()
+            path.produce("foo", 2, batch(3), acks=1)
+            return await work
+
+        response = asyncio.run(story())
+        assert offsets(data_of(response, 2)) == [0]
 
 
 class TestRead:
@@ -256,6 +352,17 @@ class TestAuthorizer:
         acls.clear()
         response = fetch(path, ("foo", 0, 0))
         assert data_of(response).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    @pytest.mark.usefixtures("acls")
+    def test_other_topics_are_refused_in_a_wide_request(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch())
+        wide = [("bar", index, 0) for index in range(PART_MAX)] + [("foo", 0, 0)]
+        context = make_context(ApiKey.FETCH, 12)
+        response, turns = counting_turns(path.handlers[ApiKey.FETCH], context, fetch_request(*wide))
+        assert turns >= 2
+        assert offsets(data_of(response, 0)) == [0], "what is refused comes last"
+        codes = {data_of(response, index).error_code for index in range(1, PART_MAX + 1)}
+        assert codes == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
     @pytest.mark.usefixtures("acls")
     def test_an_append_to_a_refused_topic_shows_nothing(self, path: DataPath) -> None:

@@ -99,7 +99,7 @@ def test_many_partitions_are_looked_up_in_turns(path: DataPath, width: int) -> N
     partitions[-1].partition_index = 0  # named twice
     request = ListOffsetsRequest(replica_id=-1, topics=[topic(name="foo", partitions=partitions)])
     context = make_context(ApiKey.LIST_OFFSETS, 7)
-    response, turns = counting_turns(path.handlers[ApiKey.LIST_OFFSETS](context, request))
+    response, turns = counting_turns(path.handlers[ApiKey.LIST_OFFSETS], context, request)
     (answers,) = [each.partitions for each in response.topics]
     assert [each.partition_index for each in answers] == [*range(width - 1)]
     codes = [each.error_code for each in answers]

@@ -460,7 +460,7 @@ def test_many_partitions_are_described_in_turns(
     asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
     request = MetadataRequest(topics=None if asks_all else asked)
     context = make_context(ApiKey.METADATA, 12)
-    response, turns = counting_turns(api(image).metadata(context, request))
+    response, turns = counting_turns(api(image).metadata, context, request)
     assert [each.name for each in response.topics] == [*topics]
     for each, width in zip(response.topics, widths, strict=True):
         assert [entry.partition_index for entry in each.partitions] == [*range(width)]

@@ -80,7 +80,7 @@ class DelegationTokensApi:
 
     def describe(self, context: RequestContext, request: DescribeDelegationTokenRequest) -> Any:
         """Answer a DescribeDelegationToken request; thousands of tokens in parts."""
-        return in_turns(self._description(context, request))
+        return in_turns(self._description(context, request), context)
 
     def _description(
         self, context: RequestContext, request: DescribeDelegationTokenRequest

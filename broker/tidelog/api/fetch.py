@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.api.fetch_delayed import (
     READ_COMMITTED,
@@ -38,6 +38,7 @@ from tidelog.api.fetch_delayed import (
     DelayedFetch,
     FetchWork,
 )
+from tidelog.network.wide_requests import PART_MAX, in_turns
 from tidelog.replication.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -55,7 +56,7 @@ from tidelog_protocol.plain_answers import FETCH_FLEXIBLE_FROM, fetch_body, fetc
 from tidelog_protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Coroutine, Generator, Sequence
 
     from tidelog.api.fetch_remote import RemoteFetches
     from tidelog.config.broker import BrokerConfig
@@ -119,7 +120,7 @@ class FetchApi:
 
     def fetch(
         self, context: RequestContext, request: FetchRequest
-    ) -> FetchResponse | list[Buffer] | Deferred:
+    ) -> FetchResponse | list[Buffer] | Deferred | Coroutine[Any, Any, Any]:
         """Resolve the session, read, then answer or park."""
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             return self._refuse(context.api_version, request)
@@ -140,18 +141,78 @@ class FetchApi:
                 fetch.requests = list(session.partitions.values())
             else:  # the request removed the last partition: the session is closed
                 fetch.epoch = FINAL_EPOCH
-        results = self._read(fetch)
+        if len(fetch.requests) > PART_MAX:
+            return self._fetch_wide(context, fetch, request.max_wait_ms)
+        return self._answer_or_park(context, fetch, self._read(fetch), request.max_wait_ms)
+
+    def _answer_or_park(
+        self, context: RequestContext, fetch: FetchWork, results: list[ReadResult], max_wait_ms: int
+    ) -> FetchResponse | list[Buffer] | Deferred:
         answer: FetchResponse | list[Buffer] | Deferred | None
         remote = self._remote
         if remote and (answer := remote.fetch(context, fetch, results, self.answer)) is not None:
             return answer
-        if request.max_wait_ms > 0 and _must_wait(results, fetch.min_bytes):
-            answer = self._park(context, fetch, results, request.max_wait_ms)
+        if max_wait_ms > 0 and _must_wait(results, fetch.min_bytes):
+            answer = self._park(context, fetch, results, max_wait_ms)
         else:
             answer = self.answer(fetch, results)
         if fetch.moved:
             self.replica_manager.wake_moved(fetch)
         return answer
+
+    def _fetch_wide(
+        self, context: RequestContext, fetch: FetchWork, max_wait_ms: int
+    ) -> Coroutine[Any, Any, Any]:
+        """Read thousands of partitions in parts, and serve others between them."""
+
+        def finish(context: RequestContext, results: list[ReadResult]) -> Any:
+            if max_wait_ms > 0 and _must_wait(results, fetch.min_bytes):
+                self._read_news(fetch, results)
+            results = _unknown_last(fetch, results)
+            return self._answer_or_park(context, fetch, results, max_wait_ms)
+
+        answer: Coroutine[Any, Any, Any] = in_turns(self._read_parts(fetch), context, finish)
+        return answer
+
+    def _read_parts(self, fetch: FetchWork) -> Generator[None, None, list[ReadResult]]:
+        requests, left = fetch.requests, fetch.max_bytes
+        results: list[ReadResult] = []
+        for start in range(0, len(requests), PART_MAX):
+            part = requests[start : start + PART_MAX]
+            read = self._read_part(fetch, part, left, min_one_batch=left == fetch.max_bytes)
+            results += read
+            left = max(0, left - sum(result.size for result in read))
+            yield
+        return results
+
+    def _read_news(self, fetch: FetchWork, results: list[ReadResult]) -> None:
+        """Read partitions again that were empty and are not any more: once the request is parked,
+        only later changes wake it."""
+        news = [
+            index
+            for index, (request, result) in enumerate(zip(fetch.requests, results, strict=True))
+            if not result.size and not result.error and self._has_news(fetch, request)
+        ]
+        if news:
+            left = max(0, fetch.max_bytes - sum(result.size for result in results))
+            again = self._read_part(
+                fetch,
+                [fetch.requests[index] for index in news],
+                left,
+                min_one_batch=left == fetch.max_bytes,
+                record_progress=False,  # already recorded
+            )
+            for index, result in zip(news, again, strict=True):
+                results[index] = result
+
+    def _has_news(self, fetch: FetchWork, request: FetchedPartition) -> bool:
+        partition = self.replica_manager.partition(request.topic or "", request.partition)
+        return (
+            isinstance(partition, ErrorCode)
+            or partition.end_offset(fetch.isolation) != request.fetch_offset
+            or partition.leader_error(request.current_leader_epoch, leader_only=fetch.leader_only)
+            is not None
+        )
 
     def _note_consumer(
         self, fetch: FetchWork, context: RequestContext, request: FetchRequest
@@ -166,22 +227,25 @@ class FetchApi:
         if fetch.allows is None:
             results = self.replica_manager.read(fetch.requests, fetch, max_bytes=fetch.max_bytes)
         else:
-            results = self._read_allowed(fetch, fetch.allows)
-        for result in results:
-            if result.error and result.error in _UNKNOWN:
-                pairs = list(zip(fetch.requests, results, strict=True))
-                pairs.sort(key=lambda pair: _UNKNOWN.get(pair[1].error, 0))
-                fetch.requests = [request for request, _ in pairs]
-                return [result for _, result in pairs]
-        return results
+            results = self._read_part(fetch, fetch.requests, fetch.max_bytes)
+        return _unknown_last(fetch, results)
 
-    def _read_allowed(self, fetch: FetchWork, allows: Callable[[str], bool]) -> list[ReadResult]:
-        """Read the partitions of topics that the client may read; the others are refused."""
-        may = [request.topic is None or allows(request.topic) for request in fetch.requests]
-        allowed = list(compress(fetch.requests, may))
-        read = iter(self.replica_manager.read(allowed, fetch, max_bytes=fetch.max_bytes))
+    def _read_part(
+        self,
+        fetch: FetchWork,
+        requests: Sequence[FetchedPartition],
+        max_bytes: int,
+        **options: bool,
+    ) -> list[ReadResult]:
+        """Read some partitions; those of topics that the client may not read are refused."""
+        read = self.replica_manager.read
+        allows = fetch.allows
+        if allows is None:
+            return read(requests, fetch, max_bytes=max_bytes, **options)
+        may = [request.topic is None or allows(request.topic) for request in requests]
+        allowed = iter(read(compress(requests, may), fetch, max_bytes=max_bytes, **options))
         return [
-            next(read) if each else ReadResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
+            next(allowed) if each else ReadResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
             for each in may
         ]
 
@@ -463,6 +527,17 @@ def _restrict(fetch: FetchWork, caller: Caller) -> None:
         fetch.allows = lambda topic: caller.allows(Operation.READ, ResourceType.TOPIC, topic)
     elif not caller.allows_cluster(Operation.CLUSTER_ACTION):
         fetch.allows = lambda _: False
+
+
+def _unknown_last(fetch: FetchWork, results: list[ReadResult]) -> list[ReadResult]:
+    """Move the partitions of unknown topics to the end, if there are any."""
+    for result in results:
+        if result.error and result.error in _UNKNOWN:
+            pairs = list(zip(fetch.requests, results, strict=True))
+            pairs.sort(key=lambda pair: _UNKNOWN.get(pair[1].error, 0))
+            fetch.requests = [request for request, _ in pairs]
+            return [result for _, result in pairs]
+    return results
 
 
 def _must_wait(results: list[ReadResult], min_bytes: int) -> bool:

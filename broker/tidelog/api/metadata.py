@@ -94,7 +94,10 @@ class MetadataApi:
             error = _refusal(asked, context.api_version)
             if error is not None:
                 return _refused(asked, error)
-        return in_turns(self._answer(context, request))
+        answer: MetadataResponse | Coroutine[Any, Any, MetadataResponse] = in_turns(
+            self._answer(context, request), context
+        )
+        return answer
 
     def _answer(
         self, context: RequestContext, request: MetadataRequest

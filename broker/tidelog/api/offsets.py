@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.metadata.image import is_internal_topic
-from tidelog.network.wide_requests import PART_MAX, answer_part, in_turns
+from tidelog.network.wide_requests import PART_MAX, in_turns
 from tidelog.replication.partition import (
     EARLIEST_LOCAL_TIMESTAMP,
     HIGH_WATERMARK,
@@ -89,25 +89,16 @@ class OffsetsApi:
     ) -> ListOffsetsResponse | Deferred | Coroutine[Any, Any, ListOffsetsResponse]:
         """Answer a ListOffsets request."""
         searches: list[RemoteSearch] = []
-        found = in_turns(self._look_up(context.api_version, request, searches))
-        if isinstance(found, ListOffsetsResponse):
-            return self._search_remote(context, request, found, searches)
-        return self._list_wide(context, request, found, searches)
 
-    async def _list_wide(
-        self,
-        context: RequestContext,
-        request: ListOffsetsRequest,
-        looking_up: Coroutine[Any, Any, ListOffsetsResponse],
-        searches: list[RemoteSearch],
-    ) -> ListOffsetsResponse:
-        found = await looking_up
-
-        def search(context: RequestContext, request: ListOffsetsRequest) -> Any:
+        def finish(
+            context: RequestContext, found: ListOffsetsResponse
+        ) -> ListOffsetsResponse | Deferred:
             return self._search_remote(context, request, found, searches)
 
-        response: ListOffsetsResponse = await answer_part(search, context, request)
-        return response
+        answer: ListOffsetsResponse | Deferred | Coroutine[Any, Any, ListOffsetsResponse] = (
+            in_turns(self._look_up(context.api_version, request, searches), context, finish)
+        )
+        return answer
 
     def _search_remote(
         self,

@@ -15,18 +15,16 @@ import asyncio
 from copy import copy
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog_protocol.apis import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     Handler = Callable[[Any, Any], Any]
 
-__all__ = ["PART_MAX", "WIDE", "Wide", "answer_part", "in_parts", "in_turns"]
-
-T = TypeVar("T")
+__all__ = ["PART_MAX", "WIDE", "Wide", "in_parts", "in_turns"]
 
 PART_MAX = 500
 """Elements in a part: about 50 ms of the API that takes longest."""
@@ -67,25 +65,59 @@ WIDE = {
 }
 
 
-def in_turns(parts: Generator[None, None, T]) -> T | Coroutine[Any, Any, T]:
-    """Return the result of work that yields between its parts. If it has more than one, a coroutine
-    returns it, and the loop has a turn between parts."""
+def in_turns(
+    parts: Generator[None, None, Any],
+    context: Any,
+    finish: Callable[[Any, Any], Any] = lambda context, result: result,
+) -> Any:
+    """Run work that yields between its parts, and let `finish(context, result)` answer, at once or
+    by a deferred.
+
+    Work of one part is answered at once. Else the loop has a turn between parts, and a coroutine
+    returns the response; the request is parked meanwhile: it ends with the connection.
+    """
     try:
         next(parts)
     except StopIteration as end:
-        result: T = end.value
-        return result
-    return _remaining(parts)
+        return finish(context, end.value)
+    peer = _PartPeer(context.peer)
+    own = peer.context_of(context)
+
+    def hurry() -> None:
+        peer.is_hurried = True
+        if own.deferred is not None:
+            own.deferred.hurry()
+
+    def cancel() -> None:
+        peer.response.cancel()
+        if own.deferred is not None:
+            own.deferred.cancel()
+
+    context.defer(hurry, cancel)
+    return _remaining(parts, peer, own, finish)
 
 
-async def _remaining(parts: Generator[None, None, T]) -> T:
-    while True:
+async def _remaining(
+    parts: Generator[None, None, Any],
+    peer: _PartPeer,
+    own: Any,
+    finish: Callable[[Any, Any], Any],
+) -> Any:
+    is_over = False
+    while not is_over:
         await asyncio.sleep(0)
+        if peer.response.cancelled():
+            raise asyncio.CancelledError
         try:
             next(parts)
         except StopIteration as end:
-            result: T = end.value
-            return result
+            is_over, result = True, end.value
+    response = finish(own, result)
+    if own.deferred is None:
+        return response
+    if peer.is_hurried:
+        own.deferred.hurry()
+    return await peer.response
 
 
 def in_parts(api_key: int, handler: Handler) -> Handler:
@@ -113,7 +145,7 @@ async def _handle_parts(handler: Handler, wide: Wide, context: Any, request: Any
     for elements in _parts(getattr(request, wide.asked), wide):
         part = copy(request)
         setattr(part, wide.asked, elements)
-        response = await answer_part(handler, context, part)
+        response = await _answer(handler, context, part)
         if whole is None:
             whole = response
         else:
@@ -160,12 +192,10 @@ def _join(answers: list[Any], more: list[Any], wide: Wide) -> None:
     answers.extend(more)
 
 
-async def answer_part(handler: Handler, context: Any, part: Any) -> Any:
+async def _answer(handler: Handler, context: Any, part: Any) -> Any:
     """Return a handler's response, however it gives it."""
     peer = _PartPeer(context.peer)
-    own = type(context)(
-        peer, context.api_key, context.api_version, context.correlation_id, context.client_id
-    )
+    own = peer.context_of(context)
     response = handler(own, part)
     if own.deferred is not None:
         return await peer.response
@@ -178,9 +208,16 @@ class _PartPeer:
     def __init__(self, peer: Any) -> None:
         self._peer = peer
         self.response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.is_hurried = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._peer, name)
+
+    def context_of(self, context: Any) -> Any:
+        """Return the context of a part of this request."""
+        return type(context)(
+            self, context.api_key, context.api_version, context.correlation_id, context.client_id
+        )
 
     def close(self) -> None:
         """Close the connection; the part has no response."""
