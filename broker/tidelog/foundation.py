@@ -64,9 +64,9 @@ class ClientListeners:
         self._config = config
         self._connections = connections
         self._runtime = runtime
-        self.bound: list[Listener] = []
-        self.added: dict[str, Listener] = {}
-        self._wanted: dict[str, Endpoint] = {}  # to be added
+        self.bound: dict[str, Listener] = {}
+        self._wanted: dict[str, Endpoint] = {}  # bound, or being bound
+        self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._advertised: list[Endpoint] = []
 
@@ -95,11 +95,11 @@ class ClientListeners:
             except OSError as error:
                 address = f"{endpoint.host or '*'}:{endpoint.port}"
                 raise StartError(f"cannot listen on {address}: {system_words(error)}") from error
-            self.bound.append(listener)
+            self.bound[endpoint.name] = listener
+            self._wanted[endpoint.name] = endpoint
         warn_of_open(config)
-        listeners = [endpoint.name for endpoint in config.client_listeners()]
         self._advertised = [
-            self._completed(endpoint, self.bound[listeners.index(endpoint.name)])
+            self._completed(endpoint, self.bound[endpoint.name])
             for endpoint in config.advertised_endpoints()
         ]
 
@@ -119,21 +119,19 @@ class ClientListeners:
         return advertised._replace(host=host, port=port or bound.port)
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Open listeners that `listeners` has besides those of the start, and close added ones that
-        it has no more (DynamicListenerConfig). Added ones are not advertised: the registration
-        names those of the start, as in Kafka."""
-        of_start = {endpoint.name for endpoint in self._config.client_listeners()}
-        new = {one.name: one for one in config.client_listeners() if one.name not in of_start}
-        missing = [one for name, one in new.items() if name not in self._wanted]
-        self._wanted = new
+        """Open listeners that `listeners` starts to name, and close those that it no longer names,
+        also those of the start (DynamicListenerConfig). Added ones are not advertised: the
+        registration names those of the start, as in Kafka."""
+        if self._is_closed:
+            return
+        named = {one.name: one for one in config.client_listeners()}
+        missing = [one for name, one in named.items() if name not in self._wanted]
+        gone = self._wanted.keys() - named.keys()
+        # A listener that stays keeps its first address, also while it is being bound.
+        self._wanted = {name: self._wanted.get(name, one) for name, one in named.items()}
         self._connections.renew(config.listener_settings)
-        for name in self.added.keys() - new.keys():
-            self.added.pop(name).close()
-            self._connections.close_of(name)
-            guard = self._connections.guards.pop(name, None)
-            if guard is not None:
-                guard.close()
-            log.info("listener %s is closed", name)
+        for name in gone:
+            self._remove(name)
         for endpoint in missing:
             try:
                 self._connections.guard(config.listener_settings(endpoint.name), self._runtime)
@@ -146,6 +144,17 @@ class ClientListeners:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _remove(self, name: str) -> None:
+        """Close a listener and its connections."""
+        listener = self.bound.pop(name, None)
+        if listener is not None:  # else it could not be bound, or is still being bound
+            listener.close()
+        self._connections.close_of(name)
+        guard = self._connections.guards.pop(name, None)
+        if guard is not None:
+            guard.close()
+        log.info("listener %s is closed", name)
+
     async def _add(self, endpoint: Endpoint) -> None:
         try:
             listener = await self._listen(endpoint)
@@ -156,13 +165,14 @@ class ClientListeners:
         if self._wanted.get(endpoint.name) is not endpoint:  # changed meanwhile
             listener.close()
             return
-        self.added[endpoint.name] = listener
+        self.bound[endpoint.name] = listener
         log.info("listener %s is open on port %d", endpoint.name, listener.port)
 
     def close(self) -> None:
         """Accept no more connections."""
+        self._is_closed = True
         self._wanted = {}
-        for listener in (*self.bound, *self.added.values()):
+        for listener in self.bound.values():
             listener.close()
 
 

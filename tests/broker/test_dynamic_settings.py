@@ -168,7 +168,7 @@ def test_a_cordoned_directory_gets_no_new_replicas(tmp_path: Path) -> None:
     run(test)
 
 
-def test_listeners_come_and_go_and_those_of_the_start_stay() -> None:
+def test_listeners_come_and_go_and_advertised_ones_stay() -> None:
     """Those that are added can only be removed if they are not advertised, as in Kafka."""
     settings = {
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT",
@@ -182,16 +182,44 @@ def test_listeners_come_and_go_and_those_of_the_start_stay() -> None:
             error = await alter_broker(bootstrap, "EXTRA://127.0.0.1:0", "listeners")
             assert error == "PLAINTEXT is not among the listeners, EXTRA"
             assert await alter_broker(bootstrap, f"{own},EXTRA://127.0.0.1:0", "listeners") is None
-            await until(lambda: server._listeners.added)
-            extra = f"127.0.0.1:{server._listeners.added['EXTRA'].port}"
+            await until(lambda: "EXTRA" in server._listeners.bound)
+            extra = f"127.0.0.1:{server._listeners.bound['EXTRA'].port}"
             async with await WireClient.connect(extra) as client:
                 described = await client.ask(DescribeLogDirsRequest(topics=None), 4)
                 assert len(described.results) == 1
                 assert await alter_broker(bootstrap, own, "listeners") is None
-                await until(lambda: not server._listeners.added)
+                await until(lambda: "EXTRA" not in server._listeners.bound)
                 await until(lambda: all(one.listener != "EXTRA" for one in server.connections))
             with pytest.raises(OSError):  # noqa: PT011 - the system's words
                 await WireClient.connect(extra)
             await cluster.create_topic("t")
+
+    run(test)
+
+
+def test_a_listener_of_the_start_goes_too() -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,EXTRA://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:0",
+    }
+
+    async def test() -> None:
+        async with tidelog.Cluster(settings) as cluster:
+            server: Any = cluster.brokers[0].server
+            bootstrap, both = cluster.bootstrap_servers, server.config.given["listeners"]
+            own, _ = both.split(",")
+            extra = f"127.0.0.1:{server._listeners.bound['EXTRA'].port}"
+            async with await WireClient.connect(extra) as client:
+                assert len((await client.ask(DescribeLogDirsRequest(topics=None), 4)).results) == 1
+                assert await alter_broker(bootstrap, own, "listeners") is None
+                assert await client.closed()
+            with pytest.raises(OSError):  # noqa: PT011 - the system's words
+                await WireClient.connect(extra)
+            assert await alter_broker(bootstrap, both, "listeners") is None
+            await until(lambda: "EXTRA" in server._listeners.bound)
+            back = f"127.0.0.1:{server._listeners.bound['EXTRA'].port}"
+            async with await WireClient.connect(back) as client:
+                assert len((await client.ask(DescribeLogDirsRequest(topics=None), 4)).results) == 1
 
     run(test)

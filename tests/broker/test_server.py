@@ -326,7 +326,7 @@ def test_clients_get_broker_addresses_of_their_own_listener(tmp_path: Path) -> N
         )
         await server.start()
         assert server.bootstrap_servers == "broker.example:1234"
-        outside, inside = (listener.port for listener in server._listeners.bound)
+        outside, inside = (listener.port for listener in server._listeners.bound.values())
         wanted = {outside: ("broker.example", 1234), inside: (os.uname().nodename, inside)}
         (broker,) = server.metadata.image.brokers.values()
         assert (broker.host, broker.port) == wanted[inside]  # for other brokers
@@ -356,7 +356,7 @@ def test_listeners_and_advertised_addresses(tmp_path: Path) -> None:
         )
         await server.start()
         assert server.bootstrap_servers == "broker.example:1234"
-        port = server._listeners.bound[0].port
+        port = server._listeners.bound["PLAINTEXT"].port
         async with await WireClient.connect(f"127.0.0.1:{port}") as client:
             response = await client.ask(MetadataRequest(topics=[]), 12)
             (broker,) = response.brokers
