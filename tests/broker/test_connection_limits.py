@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.clusters import until
 from support.handler_broker import (
     FETCH_VERSION,
     HEARTBEAT_VERSION,
@@ -129,6 +130,29 @@ def test_an_address_may_have_a_limit_of_its_own() -> None:
         assert broker.connect().aborted
         connections.connections_per_ip = {first.client_host: 9}
         assert not broker.connect().aborted
+
+    run(test)
+
+
+def test_a_connection_that_waited_for_the_rate_counts_for_its_address() -> None:
+    async def test() -> None:
+        broker = HandlerBroker()
+        counted: list[str] = []
+
+        def delay_s(address: str) -> float:
+            counted.append(address)
+            return 0.01 if len(counted) > 2 else 0.0
+
+        broker.connections.slow_new(lambda _: 0.01)
+        broker.connections.limit_new(delay_s)
+        transports = [broker.connect() for _ in range(3)]
+        for transport in transports:
+            transport.feed(heartbeat(1))
+        assert counted == []  # as behind an acceptor of Kafka that sleeps
+        await until(lambda: len(broker.connections.live) == 2 and all(map(answers, transports[:2])))
+        assert len(counted) == 3
+        assert [answers(transport) for transport in transports] == [[1], [1], []]
+        assert transports[2].closed
 
     run(test)
 

@@ -151,10 +151,21 @@ class Connections:
         elif not self.is_open:
             connection.pause_reading()
         elif self._rate_s is not None and (seconds := self._rate_s(connection.listener)):
-            connection.throttle(seconds)
-        elif self._delay_s is not None and (seconds := self._delay_s(connection.client_host)):
+            connection.pause_reading()
+            asyncio.get_running_loop().call_later(seconds, self._admit, connection)
+        else:
+            self._admit(connection)
+
+    def _admit(self, connection: Connection) -> None:
+        """Read a connection, or close it unread if its address has too many new ones.
+
+        The address is counted after the wait for the rate, as ConnectionQuotas.inc does.
+        """
+        if self._delay_s is not None and (seconds := self._delay_s(connection.client_host)):
             connection.pause_reading()
             asyncio.get_running_loop().call_later(seconds, connection.close)
+        else:
+            connection.resume_reading()
 
     def limit_new(self, delay_s: Callable[[str], float] | None) -> None:
         """Close each new connection after the seconds that `delay_s(address)` returns, if any,
