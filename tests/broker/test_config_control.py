@@ -456,6 +456,29 @@ def test_listeners_of_a_running_broker(
         assert reason in (refused[0].message or "")
 
 
+@pytest.mark.parametrize(
+    ("dynamic", "change", "reason"),
+    [
+        ({}, ("listeners", APPEND, "EXTRA://:2"), None),  # to Kafka's default, PLAINTEXT://:9092
+        ({"listeners": TWO}, ("listeners", APPEND, "THIRD://:3"), "No security protocol defined"),
+        ({"listeners": TWO}, ("listeners", SUBTRACT, "EXTRA://:2"), None),
+        ({"listeners": TWO}, ("listeners", SUBTRACT, "PLAINTEXT://:1"), "PLAINTEXT is not among"),
+        ({"listeners": TWO}, ("listeners", SUBTRACT, "PLAINTEXT://:7"), None),
+        ({}, (MAP, APPEND, "THIRD:SSL"), f"append is not allowed for config key: {MAP}"),
+    ],
+)
+def test_listeners_are_appended_and_subtracted(
+    dynamic: dict[str, str], change: tuple[str, int, str], reason: str | None
+) -> None:
+    config = broker_config(listeners="PLAINTEXT://:1", advertised_listeners="PLAINTEXT://h:1")
+    asked = [resource(BROKER, "1", change)]
+    refused = refused_by_the_asked(config, {MAP: WITH_EXTRA, **dynamic}, asked)
+    if reason is None:
+        assert refused == {}
+    else:
+        assert reason in (refused[0].message or "")
+
+
 def test_lists_of_a_broker() -> None:
     records, _ = alter(resource(BROKER, "1", ("log.cleanup.policy", APPEND, "compact")))
     assert records == [(BROKER, "1", "log.cleanup.policy", "delete,compact")]

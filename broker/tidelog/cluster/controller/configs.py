@@ -210,17 +210,15 @@ def _check_owner(config: BrokerConfig, dynamic: Mapping[str, str], resource: Res
 
 def _check_own(config: BrokerConfig, dynamic: Mapping[str, str], resource: Resource) -> None:
     """Check what only the broker itself knows: its log directories and its listeners."""
-    wanted = {} if resource.replaces else _own_settings(dynamic)
-    for change in resource.changes:
-        if change.operation == DELETE:
-            wanted.pop(change.name, None)
-        elif change.operation in (SET, APPEND) and change.value is not None:
-            wanted[change.name] = change.value
+    _check_operations(resource)
+    current = _own_settings(dynamic)
+    # A list is appended to its dynamic value, else to the default, as in ConfigAdminManager.
+    wanted = _merged(current, _changed(resource, current, ALTERABLE_KEYS))
     try:
         new = config.with_dynamic(_own_settings(wanted))
         new.check_cordoned()
         if any(change.name in LISTENER_KEYS for change in resource.changes):
-            check_listener_changes(config.with_dynamic(_own_settings(dynamic)), new)
+            check_listener_changes(config.with_dynamic(current), new)
     except ConfigError as error:
         raise _invalid(error.message) from None
 
@@ -361,16 +359,7 @@ def _alter_broker(
     if resource.name != DEFAULT_BROKER_RESOURCE:
         _check_node_id(image, config, resource.name)
     current = image.broker_configs.get(resource.name, {})
-    for change in resource.changes:
-        if change.operation not in _OPERATIONS:
-            raise _invalid(f"Unknown operations type {change.operation}")
-        key = ALTERABLE_KEYS.get(change.name)
-        if change.operation in (APPEND, SUBTRACT) and (key is None or key.type_name != "LIST"):
-            verb = _OPERATIONS[change.operation].lower()
-            raise RefusedError(
-                ErrorCode.INVALID_CONFIG,
-                f"Config value {verb} is not allowed for config key: {change.name}",
-            )
+    _check_operations(resource)
     changed = _changed(resource, current, ALTERABLE_KEYS)
     merged = _merged(current, changed)
     _check_dynamic(merged, per_broker=resource.name != DEFAULT_BROKER_RESOURCE)
@@ -382,6 +371,20 @@ def _alter_broker(
     _check_threads(config.with_dynamic({**others, **current}), wanted)
     # An unchanged value gets a record too: it makes the broker reload the files that it names.
     return [_record(resource, name, value) for name, value in changed.items()]
+
+
+def _check_operations(resource: Resource) -> None:
+    """Refuse unknown operations, and those of lists on other keys of a broker."""
+    for change in resource.changes:
+        if change.operation not in _OPERATIONS:
+            raise _invalid(f"Unknown operations type {change.operation}")
+        key = ALTERABLE_KEYS.get(change.name)
+        if change.operation in (APPEND, SUBTRACT) and (key is None or key.type_name != "LIST"):
+            verb = _OPERATIONS[change.operation].lower()
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                f"Config value {verb} is not allowed for config key: {change.name}",
+            )
 
 
 def _check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
