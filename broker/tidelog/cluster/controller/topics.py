@@ -1,8 +1,9 @@
 """Pure decisions about topics: a request and an image → metadata records and the response.
 
 Each function returns a `Decision` and changes nothing. The records of a decision are one batch of
-the metadata log, so that an operation happens as a whole or not at all. Error codes, their order
-and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599).
+the metadata log, so that they are all written or none of them. A CreateTopics of many topics has
+several decisions (`Creation`): a topic is created as a whole or not at all, the request is not.
+Error codes, their order and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599).
 
 Not supported: authorization and create-topic policies.
 """
