@@ -32,7 +32,7 @@ The rooms, outermost first; each imports only rooms below it:
     network/                   sockets to frames, frames to handlers, requests to other brokers
     security/                  identities of clients, and how connections prove them
     metrics/, config/          Kafka's metrics; settings by Kafka's names
-    runtime.py, descriptors.py, watchdog.py  the real seams; file descriptors; slow callbacks
+    runtime.py, descriptors.py, handshakes.py, watchdog.py  the real seams; TLS; slow callbacks
     timeline.py                the time of a broker's work, which a tester may move
     awaiting.py, start_error.py, seams.py  ways to await; errors of a start; the seams themselves
 

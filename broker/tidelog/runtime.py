@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tidelog.descriptors import Doorkeeper, share_out, watch_accept_errors
+from tidelog.handshakes import HANDSHAKE_S_MAX, Handshakes
 from tidelog.seams import Runtime
 from tidelog.timeline import LoopTimeline
 from tidelog_storage.open_files import OWN_FILE
@@ -32,7 +33,6 @@ T = TypeVar("T")
 EXECUTOR_THREADS_MAX = 4
 ACCEPTS_AT_ONCE = 4  # a refused connection is closed some turns of the loop later
 FREE_PORT_TRIES = 10
-HANDSHAKE_S_MAX = 10.0  # of TLS
 SEND_BUFFER_BYTES = 4800 << 10  # an answer of four partitions of 1 MiB, and how Linux counts it
 
 
@@ -105,8 +105,9 @@ class SystemNetwork:
         """Listen; OSError when the address is taken. An empty host stands for all interfaces, which
         share one port."""
         loop = asyncio.get_running_loop()
-        doorkeeper = Doorkeeper(protocol_factory)
-        server = await _bind(doorkeeper, host, port, tls)
+        factory = protocol_factory if tls is None else Handshakes(protocol_factory, tls)
+        doorkeeper = Doorkeeper(factory)
+        server = await _bind(doorkeeper, host, port)
         for listening in server.sockets:
             _enlarge_backlog(listening.fileno(), self._backlog)
         doorkeeper.listening = server.sockets[0].fileno()
@@ -129,18 +130,10 @@ class SystemNetwork:
         )
 
 
-async def _bind(
-    doorkeeper: Doorkeeper, host: str, port: int, tls: SSLContext | None
-) -> asyncio.Server:
+async def _bind(doorkeeper: Doorkeeper, host: str, port: int) -> asyncio.Server:
     """Bind. All interfaces are those of IPv4 and IPv6, and with port 0 each would take its own."""
     loop = asyncio.get_running_loop()
-    bind = partial(
-        loop.create_server,
-        doorkeeper,
-        backlog=ACCEPTS_AT_ONCE,
-        ssl=tls,
-        ssl_handshake_timeout=None if tls is None else HANDSHAKE_S_MAX,
-    )
+    bind = partial(loop.create_server, doorkeeper, backlog=ACCEPTS_AT_ONCE)
     for _ in range(0 if host or port else FREE_PORT_TRIES):
         with socket.socket() as probe:
             probe.bind(("", 0))

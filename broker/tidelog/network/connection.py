@@ -68,6 +68,10 @@ class ConnectionOwner(Protocol):
         """Take a new connection, or abort it."""
         ...
 
+    def secured(self, connection: Connection) -> None:
+        """Note that a connection that joined before its TLS handshake has another transport."""
+        ...
+
     def forget(self, connection: Connection) -> None:
         """Remove a closed connection."""
         ...
@@ -91,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         "_authentication",
         "_blocking",
         "_flush_scheduled",
+        "_handshaking",
         "_has_unfinished",
         "_held",
         "_out",
@@ -133,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serving = False
         self._write_paused = False
         self._reading_paused = False
+        self._handshaking = False
         self._flush_scheduled = False
         self._serve_scheduled = False
         self._transport: Any = None
@@ -151,6 +157,18 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the event loop's side ---------------------------------------------------------------------
 
+    def accepted(self, transport: asyncio.BaseTransport) -> None:
+        """Take part in the limits before the TLS handshake."""
+        self._transport = transport
+        self._handshaking = True
+        self.client_host, self.client_port = _address(transport, "peername")
+        self._owner.join(self)
+
+    def handshake_over(self) -> None:
+        """Leave again if the handshake failed."""
+        if self._handshaking:
+            self.connection_lost(None)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport. TCP_NODELAY is asyncio's own default."""
         self._transport = transport
@@ -159,8 +177,14 @@ class Connection(asyncio.BufferedProtocol):
         # With TLS, the limit 0 would count as reached by no bytes at all.
         is_tls = transport.get_extra_info("sslcontext") is not None
         self._transport.set_write_buffer_limits(high=1 if is_tls else 0)
-        self.client_host, self.client_port = _address(transport, "peername")
-        self._owner.join(self)
+        if self._handshaking:
+            self._handshaking = False
+            self._owner.secured(self)
+            if self._reading_paused:
+                self._transport.pause_reading()
+        else:
+            self.client_host, self.client_port = _address(transport, "peername")
+            self._owner.join(self)
         guard = self._owner.guards.get(self.listener)
         if guard is not None:
             self._admit(guard)
@@ -198,6 +222,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel parked requests; send no more responses."""
         self.closing = True
+        self._handshaking = False
         self._transport = None
         self._socket = -1
         if self._throttling is not None:
@@ -373,13 +398,15 @@ class Connection(asyncio.BufferedProtocol):
         """Resume reading if it is paused."""
         if self._reading_paused and not self.closing:
             self._reading_paused = False
-            self._transport.resume_reading()
+            if not self._handshaking:
+                self._transport.resume_reading()
 
     def pause_reading(self) -> None:
         """Read nothing until `resume_reading`."""
         if not self._reading_paused and not self.closing:
             self._reading_paused = True
-            self._transport.pause_reading()
+            if not self._handshaking:  # which goes on
+                self._transport.pause_reading()
 
     def throttle(self, seconds: float) -> None:
         """Read no further request for this long; see `Peer.throttle`."""

@@ -167,6 +167,11 @@ class Connections:
         else:
             connection.resume_reading()
 
+    def secured(self, connection: Connection) -> None:
+        """Let a connection that joined before its TLS handshake go through the gate again."""
+        if self.gate is not None:
+            connection.go_through(self.gate)
+
     def limit_new(self, delay_s: Callable[[str], float] | None) -> None:
         """Close each new connection after the seconds that `delay_s(address)` returns, if any,
         without reading it (KIP-612)."""

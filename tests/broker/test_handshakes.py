@@ -1,0 +1,97 @@
+"""Connections in their TLS handshake count for the limits of connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import Any
+
+import pytest
+
+import tidelog
+from support.certificates import authority
+from support.clusters import run, until
+from support.wire_client import WireClient
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.runtime import SystemNetwork
+from tidelog.security.tls import server_context
+from tidelog_protocol.messages.cluster import ApiVersionsRequest
+
+
+def secured() -> ssl.SSLContext:
+    given = {**DEVELOPER_PROFILE, "listeners": "SSL://:1", **authority().listener("broker")}
+    return server_context(BrokerConfig.from_properties(given).listener_settings("SSL"))
+
+
+def client() -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=authority().pem)
+
+
+@pytest.mark.parametrize("limit", ["max.connections", "max.connections.per.ip"])
+def test_silent_clients_count_before_their_handshake(limit: str) -> None:
+    settings = {"listeners": "SSL://127.0.0.1:0", limit: "2", **authority().listener("localhost")}
+
+    async def scenario() -> None:
+        async with tidelog.Cluster(settings) as cluster:
+            server: Any = cluster.brokers[0].server
+            host, _, port = cluster.bootstrap_servers.rpartition(":")
+            silent = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+            await until(lambda: len(server.connections) == 2)
+            reader, writer = await asyncio.open_connection(host, int(port))
+            with contextlib.suppress(ConnectionError):  # closed as well
+                assert await reader.read() == b""
+            writer.close()
+            assert len(server.connections) == 2
+            silent[0][1].close()
+            silent[1][1].write(b"no TLS")  # a handshake that fails
+            await until(lambda: not server.connections)
+            silent[1][1].close()
+            async with await WireClient.connect(cluster.bootstrap_servers, client()) as one:
+                assert (await one.ask(ApiVersionsRequest(), 0)).error_code == 0
+            await until(lambda: not server.connections)
+
+    run(scenario)
+
+
+def test_new_clients_wait_for_the_rate_from_when_they_are_accepted() -> None:
+    """Those of the handshake count too, and its end does not count again."""
+    settings = {"listeners": "SSL://127.0.0.1:0", **authority().listener("localhost")}
+
+    async def scenario() -> None:
+        async with tidelog.Cluster(settings) as cluster:
+            server: Any = cluster.brokers[0].server
+            asked: list[str] = []
+
+            def delay_s(listener: str) -> float:
+                asked.append(listener)
+                return 0.001
+
+            server._connections.slow_new(delay_s)
+            async with await WireClient.connect(cluster.bootstrap_servers, client()) as one:
+                assert asked == ["SSL"]
+                assert (await one.ask(ApiVersionsRequest(), 0)).error_code == 0
+            assert asked == ["SSL"]
+
+    run(scenario)
+
+
+def test_other_protocol_objects_are_told_after_the_handshake() -> None:
+    async def scenario() -> None:
+        ends: list[str] = []
+
+        class Told(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                ends.append(transport.get_extra_info("cipher")[1])
+                transport.close()
+
+        listener = await SystemNetwork().listen("127.0.0.1", 0, Told, secured())
+        tls = client()
+        tls.check_hostname = False
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=tls)
+        assert await reader.read() == b""
+        assert ends == ["TLSv1.3"]
+        writer.close()
+        listener.close()
+
+    run(scenario)
