@@ -21,6 +21,12 @@ def test_the_name_is_of_rfc_2253() -> None:
     assert distinguished_name(mail) == "1.2.840.113549.1.9.1=#1603614062"
 
 
+@pytest.mark.parametrize(("size", "length"), [(127, "7f"), (128, "8180"), (256, "820100")])
+def test_long_values_have_long_lengths(size: int, length: str) -> None:
+    name = distinguished_name(((("emailAddress", "a" * size),),))
+    assert name == f"1.2.840.113549.1.9.1=#16{length}{'61' * size}"
+
+
 @pytest.mark.parametrize(
     ("rules", "name"),
     [

@@ -14,7 +14,7 @@ An unknown topic gets UNKNOWN_TOPIC_ID. Kafka 4.3.1 fails such a request with UN
 With the limit of sessions reached the answer comes after `max_wait_ms`, so that the client does not
 try again at once. A request with renewals (`is_renew_ack`) reads nothing.
 
-Left out: quotas of clients, and an authorizer.
+Left out: quotas of clients.
 
 Version notes. Both APIs. 1: first stable version. 2: acquire mode (KIP-1206), renewals (KIP-1222).
 """

@@ -49,13 +49,20 @@ def _attribute(name: str, value: str) -> str:
     if numbered is not None:
         number, tag = numbered
         data = value.encode()
-        return f"{number}=#{bytes((tag, len(data) & 0x7F)).hex()}{data.hex()}"
+        return f"{number}=#{tag:02x}{_der_length(len(data)).hex()}{data.hex()}"
     text = re.sub(r'([,=+<>#;"\\])', r"\\\1", value)
     if text.startswith(" "):
         text = f"\\{text}"
     if text.endswith(" "):
         text = f"{text[:-1]}\\ "
     return f"{_KEYWORDS.get(name, name)}={text}"
+
+
+def _der_length(size: int) -> bytes:
+    if size < 0x80:
+        return bytes((size,))
+    digits = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    return bytes((0x80 | len(digits),)) + digits
 
 
 class _Rule(NamedTuple):
