@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,11 +17,19 @@ from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig, ConfigError
 from tidelog.network.peer_security import PeerSecurities
 from tidelog.network.peers import PeerChannel, PeerError
 from tidelog.runtime import system_runtime
+from tidelog.security.refused import RefusedError
 from tidelog.security.scram import Credentials
 from tidelog_protocol.messages.groups import HeartbeatRequest
+from tidelog_protocol.messages.sasl import (
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+    from tidelog_protocol.schema import Message
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=7, member_id="m")
 ON = "listener.name.inner"
@@ -88,6 +96,24 @@ async def inner(settings: BrokerConfig) -> AsyncIterator[Inner]:
         connections.abort()
         connections.stop()
         await it.broker.dispatcher.stop()
+
+
+@pytest.mark.parametrize("step", ["handshake", "authenticate"])
+def test_an_error_code_that_is_unknown_here_refuses(step: str) -> None:
+    async def ask(message: Message, _version: int) -> Any:
+        if isinstance(message, SaslHandshakeRequest):
+            return SaslHandshakeResponse(error_code=31_000 if step == "handshake" else 0)
+        return SaslAuthenticateResponse(error_code=31_000, error_message=None)
+
+    async def test() -> None:
+        securities = PeerSecurities(config("SASL_PLAINTEXT", "PLAIN", **PLAIN), system_runtime())
+        security = securities.of_brokers()
+        assert security is not None
+        with pytest.raises(RefusedError, match="31000"):
+            await security.authenticate(ask)
+        securities.close()
+
+    run(test)
 
 
 def principals(it: Inner) -> set[str]:

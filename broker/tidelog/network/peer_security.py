@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from tidelog.network.observer import error_name
 from tidelog.security.login import Means, login_of
 from tidelog.security.refused import RefusedError
 from tidelog.security.tls import client_context
@@ -75,7 +76,7 @@ class PeerSecurity:
             raise RefusedError(
                 f"{self._mechanism} is not enabled there, {', '.join(chosen.mechanisms)} is"
                 if chosen.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-                else ErrorCode(chosen.error_code).name
+                else error_name(chosen.error_code)
             )
         lifetime_ms = 0
 
@@ -83,8 +84,7 @@ class PeerSecurity:
             nonlocal lifetime_ms
             answer = await ask(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
             if answer.error_code:
-                name = ErrorCode(answer.error_code).name
-                raise RefusedError(answer.error_message or name)
+                raise RefusedError(answer.error_message or error_name(answer.error_code))
             lifetime_ms = answer.session_lifetime_ms
             return bytes(answer.auth_bytes)
 
