@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.quorum_nodes import simulate
+from tidelog.api.quorum import view_of
 from tidelog.cluster.metadata.voters import Voter
 from tidelog.cluster.quorum.joining import keep_entry
 from tidelog_protocol.errors import ErrorCode
@@ -70,6 +71,25 @@ def test_a_leader_that_removes_itself_resigns_when_that_is_committed() -> None:
         others = sorted({1, 2, 3} - {first.node_id})
         assert [voters_of(node) for node in world.live] == [others] * 3
         assert not first.quorum.core.stands
+
+    simulate(story, is_named=True)
+
+
+def test_a_removed_voter_that_has_not_fetched_in_this_epoch_is_no_observer() -> None:
+    """Nobody knows its directory. Kafka: LeaderState.cleanupInactiveObservers."""
+
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        first = await world.elected()
+        await world.until(world.is_settled)
+        gone = next(node for node in world.live if node is not first)
+        gone.kill()
+        first.kill()
+        await first.start()
+        leader = await world.elected()
+        await leader.commit("a")
+        assert (await remove(leader, gone)).error is ErrorCode.NONE
+        assert view_of(leader.quorum).observers == []
 
     simulate(story, is_named=True)
 

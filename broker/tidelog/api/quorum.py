@@ -429,13 +429,20 @@ def view_of(quorum: Quorum) -> QuorumView:
             directory_id = progress.directory_id
         return Replica(node_id, progress.end_offset, fetched_ms, caught_up_ms, directory_id)
 
+    # Kafka drops observers that have not fetched lately (LeaderState.cleanupInactiveObservers): one
+    # was a voter, and was away since this epoch began.
+    observers = [
+        node_id
+        for node_id, progress in core.progress.items()
+        if node_id not in core.voters and progress.end_offset >= 0
+    ]
     return QuorumView(
         leader_id=metadata.leader_id,
         leader_epoch=core.epoch,
         is_leader=core.role is Role.LEADER and not quorum.is_out,
         high_watermark=metadata.high_watermark,
         voters=[replica(voter) for voter in core.voters],
-        observers=[replica(one) for one in core.progress if one not in core.voters],
+        observers=[replica(node_id) for node_id in observers],
     )
 
 
