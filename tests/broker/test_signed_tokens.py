@@ -273,6 +273,7 @@ def test_keys_come_over_http_and_again_when_one_is_missing(answer: bytes) -> Non
     [
         (b"HTTP/1.1 404 Not Found\r\n\r\n", "status 404"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", "no HTTP response"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\nx" % (10**30), "no HTTP response"),
         (b"SSH-2.0-x\r\n\r\n", "no HTTP response"),
         (b"", "no HTTP response"),
         (b"HTTP/1.1 200 OK\r\n\r\n{}", "no JSON Web Key Set"),
@@ -280,7 +281,7 @@ def test_keys_come_over_http_and_again_when_one_is_missing(answer: bytes) -> Non
         (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (jwks.BYTES_MAX + 99_999), "larger than"),
         (None, "longer than 0.1 s"),
     ],
-    ids=["404", "cut", "other", "empty", "no keys", "large", "larger", "drips"],
+    ids=["404", "cut", "endless", "other", "empty", "no keys", "large", "larger", "drips"],
 )
 def test_failures_are_told_once_and_tried_again(
     answer: bytes | None,

@@ -12,6 +12,7 @@ from fuzz.file_targets import FILE_TARGETS
 from fuzz.mutation import mutated
 from fuzz.oracles import find_fault
 from fuzz.record_targets import RECORD_TARGETS
+from fuzz.security_targets import SECURITY_TARGETS
 from fuzz.wire_targets import WIRE_TARGETS
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
     from fuzz.oracles import Fault, Target
 
-TARGETS = {each.name: each for each in (*WIRE_TARGETS, *RECORD_TARGETS, *FILE_TARGETS)}
+TARGETS = {
+    each.name: each for each in (*WIRE_TARGETS, *SECURITY_TARGETS, *RECORD_TARGETS, *FILE_TARGETS)
+}
 CORPUS = Path(__file__).parent / "corpus"
 MEMORY_EVERY = 20  # inputs
 

@@ -24,6 +24,7 @@ NEW = {
     "responses": 3000,
     "otlp": 3000,
     "frames": 300,
+    "key-sets": 700,
     "batches": 8000,
     "group-records": 1500,
     "remote-events": 2000,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tidelog.seams import Runtime
 
-__all__ = ["BYTES_MAX", "KeySet", "KeySetError", "Pauses"]
+__all__ = ["BYTES_MAX", "KeySet", "KeySetError", "Pauses", "body_of", "parsed"]
 
 log = logging.getLogger("tidelog.security.jwks")
 
@@ -133,7 +133,7 @@ class KeySet:
                 f"GET {target} HTTP/1.0\r\nHost: {url.netloc}\r\nAccept: application/json\r\n\r\n"
             )
             transport.write(head.encode("ascii", "replace"))
-            return _body(await cast("_Receiver", protocol).received)
+            return body_of(await cast("_Receiver", protocol).received)
         finally:
             transport.abort()
 
@@ -184,7 +184,7 @@ def parsed(data: bytes) -> tuple[Mapping[str, Any], ...]:
     return tuple(keys)
 
 
-def _body(response: bytes) -> bytes:
+def body_of(response: bytes) -> bytes:
     """Return the body of an HTTP response; KeySetError."""
     reader = http.client.HTTPResponse(cast("socket.socket", _Bytes(response)), method="GET")
     try:
@@ -192,7 +192,7 @@ def _body(response: bytes) -> bytes:
         if reader.status != http.client.OK:
             raise KeySetError(f"the answer has status {reader.status}")
         return reader.read()
-    except (http.client.HTTPException, ValueError):
+    except (http.client.HTTPException, ValueError, OverflowError):  # a length without end
         raise KeySetError("the answer is no HTTP response") from None
     finally:
         reader.close()
