@@ -25,6 +25,7 @@ from tidelog.security.acls import (
     PatternType,
     Permission,
     ResourceType,
+    filter_of,
 )
 from tidelog.security.authorizer import Authorizer
 from tidelog.security.principal import Principal
@@ -300,6 +301,53 @@ def test_a_deletion_names_what_each_filter_found() -> None:
     assert [record.id for record in decision.records] == [b"1", b"2"]
     found = [[each.resource_name for each in result.matching_acls] for result in decision.results]
     assert found == [["t", "u"], ["u"]]
+
+
+def found_by(image: Any, *filters: DeleteAclsRequest.DeleteAclsFilter) -> list[set[str]]:
+    decision = decisions.delete_acls(image, DeleteAclsRequest(filters=list(filters)))
+    assert not any(result.error_code for result in decision.results)
+    return [{each.resource_name for each in result.matching_acls} for result in decision.results]
+
+
+def test_a_deletion_finds_by_name_prefix_and_principal() -> None:
+    names = ["t", "to", "u", "*", "topic"]
+    acls = {
+        name.encode(): ONE._replace(
+            resource_name=name,
+            pattern_type=PatternType.PREFIXED if name in ("t", "to") else PatternType.LITERAL,
+            principal="User:other" if name == "u" else ONE.principal,
+        )
+        for name in names
+    }
+    image = cluster()._replace(acls=acls)
+    kinds = PatternType
+    for kind in (kinds.ANY, kinds.MATCH, kinds.LITERAL, kinds.PREFIXED):
+        for name in (None, "t", "topic", "u", "*", "none"):
+            for principal in (None, "User:other", "User:nobody"):
+                wanted = every(
+                    resource_name_filter=name, pattern_type_filter=kind, principal_filter=principal
+                )
+                expected = {
+                    one.resource_name for one in acls.values() if filter_of(wanted).matches(one)
+                }
+                assert found_by(image, wanted) == [expected]
+
+
+def test_a_deletion_compares_a_filter_with_the_acls_of_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decisions, "COMPARISONS_MAX", 100)
+    acls = {bytes((n,)): ONE._replace(resource_name=f"t{n}") for n in range(100)}
+    image = cluster()._replace(acls=acls)
+    named = [every(resource_name_filter=f"t{n}") for n in range(100)]
+    assert found_by(image, *named, every()) == [
+        *({f"t{n}"} for n in range(100)),
+        {f"t{n}" for n in range(100)},
+    ]
+    request = DeleteAclsRequest(filters=[every()] * 3)
+    refused = decisions.delete_acls(image, request)
+    assert refused.records == []
+    assert [each.error_code for each in refused.results] == [ErrorCode.INVALID_REQUEST] * 3
 
 
 class Refusing:

@@ -95,6 +95,7 @@ def test_lists_of_names_have_the_lower_limit() -> None:
     assert elements_max(ApiKey.METADATA) == NAMES_MAX
     assert elements_max(ApiKey.CREATE_DELEGATION_TOKEN) == NAMES_MAX
     assert elements_max(ApiKey.DESCRIBE_DELEGATION_TOKEN) == NAMES_MAX
+    assert elements_max(ApiKey.DELETE_ACLS) == NAMES_MAX
     assert elements_max(ApiKey.PRODUCE) == ELEMENTS_MAX
     assert elements_max(ApiKey.FETCH) == ELEMENTS_MAX
     assert elements_max(ApiKey.ALTER_PARTITION) == BROKERS_MAX

@@ -40,6 +40,7 @@ _OF_NAMES = frozenset(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.LEAVE_GROUP,
         ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.DELETE_ACLS,
         ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.DESCRIBE_QUORUM,

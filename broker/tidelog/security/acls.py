@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CLUSTER_NAME",
     "OPERATIONS_OF",
+    "WILDCARD",
     "Acl",
     "AclFilter",
     "AclIndex",

@@ -1,7 +1,8 @@
 """Pure decisions about ACLs: CreateAcls and DeleteAcls → AccessControlEntryRecords.
 
 Codes and texts are those of Kafka's AclApis and AclControlManager. A creation that repeats an ACL
-succeeds and gets no record.
+succeeds and gets no record. Where a filter of a deletion has a resource's name or a principal, it
+is compared with the ACLs of that alone. The comparisons are limited; Kafka has no such limit.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 from tidelog.cluster.controller.decisions import Decision, RefusedError
 from tidelog.security.acls import (
     CLUSTER_NAME,
+    WILDCARD,
     Acl,
+    AclFilter,
     Operation,
     PatternType,
     Permission,
@@ -26,7 +29,7 @@ from tidelog_protocol.messages.metadata_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog_protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["CHANGES_MAX", "create_acls", "delete_acls"]
 
 CHANGES_MAX = 10_000  # of one request (QuorumController.MAX_RECORDS_PER_USER_OP)
+COMPARISONS_MAX = 500_000  # of one request, which take half a second, and one for each ACL
 
 _Created = CreateAclsResponse.AclCreationResult
 _Deleted = DeleteAclsResponse.DeleteAclsFilterResult
@@ -101,9 +105,11 @@ def delete_acls(
     """Decide a DeleteAcls request. Two filters may find the same ACL."""
     gone: set[bytes] = set()
     results = []
+    search = _Search(image.acls)
     for each in request.filters:
-        wanted = filter_of(each)
-        found = {acl_id: acl for acl_id, acl in image.acls.items() if wanted.matches(acl)}
+        found = search.find(filter_of(each))
+        if found is None:
+            return _too_many(request, "Too many filters for so many acls in a single operation.")
         gone.update(found)
         results.append(
             _Deleted(
@@ -115,13 +121,55 @@ def delete_acls(
             )
         )
     if len(gone) > CHANGES_MAX:
-        too_many = _Deleted(
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message=f"Cannot remove more than {CHANGES_MAX} acls in a single delete "
-            "operation.",
-        )
-        return Decision([], [too_many] * len(request.filters))
+        text = f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation."
+        return _too_many(request, text)
     return Decision([RemoveAccessControlEntryRecord(id=acl_id) for acl_id in sorted(gone)], results)
+
+
+def _too_many(
+    request: DeleteAclsRequest, message: str
+) -> Decision[DeleteAclsResponse.DeleteAclsFilterResult]:
+    refused = _Deleted(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+    return Decision([], [refused] * len(request.filters))
+
+
+class _Search:
+    """Finds the ACLs that the filters of one request mean."""
+
+    def __init__(self, acls: Mapping[bytes, Acl]) -> None:
+        self._acls = acls
+        self._by_name: dict[str, list[bytes]] = {}
+        self._by_principal: dict[str, list[bytes]] = {}
+        lengths = set()
+        for acl_id, acl in acls.items():
+            self._by_name.setdefault(acl.resource_name, []).append(acl_id)
+            self._by_principal.setdefault(acl.principal, []).append(acl_id)
+            if acl.pattern_type == PatternType.PREFIXED:
+                lengths.add(len(acl.resource_name))
+        self._lengths = sorted(lengths)
+        self._left = COMPARISONS_MAX + len(acls)
+
+    def find(self, wanted: AclFilter) -> dict[bytes, Acl] | None:
+        """Return what a filter means; None when the request has cost too much."""
+        ids = self._candidates(wanted)
+        self._left -= len(ids)
+        if self._left < 0:
+            return None
+        acls = self._acls
+        return {acl_id: acls[acl_id] for acl_id in ids if wanted.matches(acls[acl_id])}
+
+    def _candidates(self, wanted: AclFilter) -> Collection[bytes]:
+        name = wanted.resource_name
+        if name is None:
+            if wanted.principal is None:
+                return self._acls
+            return self._by_principal.get(wanted.principal, ())
+        if wanted.pattern_type != PatternType.MATCH:
+            return self._by_name.get(name, ())
+        self._left -= len(self._lengths)
+        prefixes = (name[:length] for length in self._lengths if length < len(name))
+        names = dict.fromkeys((name, WILDCARD, *prefixes))
+        return [acl_id for each in names for acl_id in self._by_name.get(each, ())]
 
 
 def _invalid(message: str) -> RefusedError:
