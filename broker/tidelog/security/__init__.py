@@ -10,7 +10,7 @@ jwks.py         the keys of signed tokens
 login.py        how this broker authenticates to others
 jaas.py         login modules as `sasl.jaas.config` names them
 tls.py          contexts of TLS for listeners and for connections to other brokers
-stores.py       key and trust stores of Java as PEM
+stores.py       key and trust stores of Java as PEM; pem.py  PEM as Kafka takes it
 names.py        the user's name that a client's certificate has
 acls.py         ACLs, and the index that decides with them
 authorizer.py   decides what a principal may do: super users, ACLs, the default

@@ -12,6 +12,7 @@ import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidelog.security.pem import certificates, private_keys
 from tidelog.security.stores import Store, StoreError, read_store
 from tidelog_storage.config_key import ConfigError
 
@@ -158,7 +159,7 @@ def _load_own(context: ssl.SSLContext, settings: ListenerSettings) -> bool:
     is_pem = settings.value("ssl.keystore.type") == "PEM"
     name = settings.key("ssl.keystore.location" if pem is None else "ssl.keystore.key")
     if pem is not None:
-        store = store._replace(key=pem.encode())
+        store = store._replace(key=private_keys(pem.encode()))
     if not store.key:
         raise ConfigError(name, f"{name}: there is no private key in it")
     try:
@@ -224,14 +225,14 @@ def _store(settings: ListenerSettings, names: _Names) -> Store | None:
                 if kind != "PEM"
                 else f"{wrong}: cannot be beside {other}",
             )
-        return Store(b"", inline.encode(), inline.encode())
+        return _store_of_pem(inline.encode())
     if location is None:
         if password is not None:
             raise ConfigError(key, f"{key} is missing beside {names.password}")
         return None
     data = _read(key, location)
     if kind == "PEM":
-        return Store(data if b"PRIVATE KEY" in data else b"", data, data)
+        return _store_of_pem(data)
     if password is None and names is _KEYSTORE:
         missing = settings.key(names.password)
         raise ConfigError(missing, f"{missing} is missing beside {names.location}")
@@ -239,6 +240,11 @@ def _store(settings: ListenerSettings, names: _Names) -> Store | None:
         return read_store(data, password, settings.value("ssl.key.password"))
     except StoreError as error:
         raise ConfigError(key, f"{key}: {location}: {error}") from None
+
+
+def _store_of_pem(data: bytes) -> Store:
+    found = certificates(data)
+    return Store(private_keys(data), found, found)
 
 
 def _read(key: str, path: str) -> bytes:
