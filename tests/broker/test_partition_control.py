@@ -19,7 +19,13 @@ from support.controller_cluster import (
 )
 from support.metadata import broker_config
 from tidelog.cluster.controller.decisions import RefusedError
-from tidelog.cluster.controller.partitions import Changes, alter_partition, has_leaderships
+from tidelog.cluster.controller.partitions import (
+    Changes,
+    alter_partition,
+    has_leaderships,
+    settle,
+)
+from tidelog.cluster.metadata.features import ELIGIBLE_FEATURE
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -156,6 +162,20 @@ def test_several_directories_are_the_broker_s_own_choice() -> None:
     changes = Changes(image, CONFIG)
     changes.elect_leaderless()
     assert state(apply(image, changes.records))[0] == 1
+
+
+def test_a_new_controller_elects_last_known_leaders_that_are_back() -> None:
+    """The previous one ended between two steps of the return of the broker."""
+    left = partition(isr=(), leader=-1, last_known_eligible_leader_replicas=(1,))
+    gone = partition(isr=(), leader=-1, last_known_eligible_leader_replicas=(2,))
+    brokers = [broker(1), broker(2, fenced=True)]
+    image = image_of(left, gone, brokers=brokers, features={ELIGIBLE_FEATURE: 1})
+    (record,) = settle(image, CONFIG, {1})
+    after = apply(image, [record])
+    elected, waiting = after.topics["t"].partitions
+    assert (elected.leader, elected.isr, elected.leader_recovery_state) == (1, (1,), 1)
+    assert waiting.leader == -1
+    assert settle(after, CONFIG, {1}) == []
 
 
 # ---- settings ---------------------------------------------------------------------------------

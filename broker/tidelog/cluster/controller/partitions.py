@@ -237,7 +237,11 @@ class Changes:
         """
         for topic, partition in self.partitions():
             if partition.leader == NO_LEADER:
-                members = partition.isr or partition.eligible_leader_replicas
+                members = (
+                    partition.isr
+                    or partition.eligible_leader_replicas
+                    or partition.last_known_eligible_leader_replicas
+                )
                 if any(self.may_lead(partition, member) for member in members):
                     self.change(topic, partition, election=Election.ONLINE)
                 continue
