@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tidelog
 from tidelog.__main__ import main
+from tidelog.embedded.cluster_client import opened
+from tidelog_protocol.messages.tokens import CreateDelegationTokenRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 SMALL = {
+    "delegation.token.secret.key": "a secret of all brokers",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
@@ -105,6 +110,22 @@ def test_a_broker_named_by_the_arguments_goes_first(
     told = tool("topics", "list", "-b", "127.0.0.1:1", "--command-config", file)
     assert told[:2] == (1, "")
     assert told[2].startswith("tidelog topics: no broker at 127.0.0.1:1: ")
+
+
+def test_a_delegation_token(
+    cluster: tidelog.RunningCluster, config: Callable[..., str], tool: Any
+) -> None:
+    request = CreateDelegationTokenRequest(max_lifetime_ms=-1)
+    with opened(cluster.client_config("tidelog")) as client:
+        made = client.ask(request)
+    login = {"user": made.token_id, "password": base64.b64encode(made.hmac).decode()}
+    file = Path(config(mechanism="SCRAM-SHA-256", **login))
+    file.write_text(file.read_text().replace('";', '" tokenauth="true";'))
+    words = ("topics", "list", "--command-config", str(file))
+    while tool(*words)[0]:  # the broker knows the token a little later
+        time.sleep(0.05)
+    told = tool("consume", "t", "--command-config", str(file))[2]
+    assert told.endswith("sasl.jaas.config: tokenauth=true is not known to aiokafka\n")
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

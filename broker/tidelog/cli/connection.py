@@ -8,13 +8,14 @@ Secrets are in the file, because every user of a machine sees the arguments of c
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog.cli.common import DEFAULT_BOOTSTRAP, CommandError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tidelog.embedded.client_security import ClientSecurity
     from tidelog.embedded.cluster_client import ClusterClient
@@ -30,15 +31,14 @@ def properties_of(options: argparse.Namespace) -> dict[str, str]:
     if path is None:
         return {}
     from tidelog.config.properties import parse_properties
-    from tidelog_storage.config_key import ConfigError
 
     try:
         with open(path, "rb") as file:
-            return parse_properties(file.read())
+            data = file.read()
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from None
-    except ConfigError as error:
-        raise CommandError(f"{path}: {error.message}") from None
+    with _named(options):
+        return parse_properties(data)
 
 
 def servers_of(options: argparse.Namespace) -> str:
@@ -75,7 +75,8 @@ def aiokafka_config(options: argparse.Namespace) -> dict[str, Any]:
     """Return the keywords of aiokafka's clients that say where the brokers are and what they ask
     for."""
     security = _security(options)
-    more = {} if security is None else security.aiokafka_config()
+    with _named(options):
+        more = {} if security is None else security.aiokafka_config()
     return {"bootstrap_servers": servers_of(options), **more}
 
 
@@ -84,9 +85,17 @@ def _security(options: argparse.Namespace) -> ClientSecurity | None:
     if not properties:
         return None
     from tidelog.embedded.client_security import ClientSecurity
+
+    with _named(options):
+        return ClientSecurity(properties)
+
+
+@contextmanager
+def _named(options: argparse.Namespace) -> Iterator[None]:
+    """Raise a CommandError that names the file for a property that is wrong."""
     from tidelog_storage.config_key import ConfigError
 
     try:
-        return ClientSecurity(properties)
+        yield
     except ConfigError as error:
         raise CommandError(f"{options.command_config}: {error.message}") from None

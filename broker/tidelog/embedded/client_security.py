@@ -18,7 +18,7 @@ from tidelog.network.peer_security import AUTHENTICATE_VERSION, HANDSHAKE_VERSIO
 from tidelog.network.peers import tls_reason
 from tidelog.runtime import SystemClock, SystemRng
 from tidelog.security.jaas import login_entry
-from tidelog.security.login import Means, login_of, unsecured_tokens
+from tidelog.security.login import Means, is_token, login_of, unsecured_tokens
 from tidelog.security.refused import RefusedError
 from tidelog.security.tls import client_context
 from tidelog_protocol.errors import ErrorCode
@@ -149,6 +149,8 @@ def _aiokafka_sasl(key: str, mechanism: str, options: Mapping[str, str]) -> dict
     if mechanism == "OAUTHBEARER":
         tokens = unsecured_tokens(key, options, SystemClock())
         return config | {"sasl_oauth_token_provider": aiokafka_provider(tokens)}
+    if is_token(options):
+        raise ConfigError(key, f"{key}: tokenauth=true is not known to aiokafka")
     return config | {
         "sasl_plain_username": options["username"],
         "sasl_plain_password": options["password"],

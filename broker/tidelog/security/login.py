@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     """Sends a token; returns the server's answer."""
     Login = Callable[[Talk], Awaitable[None]]
 
-__all__ = ["Means", "login_of", "unsecured_tokens"]
+__all__ = ["Means", "is_token", "login_of", "unsecured_tokens"]
 
 ITERATIONS_MAX = 1 << 20  # about a second: a server that asks for more is not served
 _SERVER_FIRST = re.compile(
@@ -71,8 +71,14 @@ def login_of(settings: ListenerSettings, mechanism_key: str, mechanism: str, mea
         )
     user, password = options["username"], options["password"]
     if mechanism in SCRAM:
-        return ScramLogin(SCRAM[mechanism].hash_name, user, password, means)
+        more = ",tokenauth=true" if is_token(options) else ""
+        return ScramLogin(SCRAM[mechanism].hash_name, user, password, means, more)
     return partial(_plain, user, password)
+
+
+def is_token(options: Mapping[str, str]) -> bool:
+    """Return whether a login of SCRAM is by a delegation token (KIP-48)."""
+    return options.get("tokenauth", "").lower() == "true"
 
 
 async def _plain(user: str, password: str, talk: Talk) -> None:
@@ -83,8 +89,12 @@ class ScramLogin:
     """SCRAM in the name of one user. The salted password is kept: connections to all brokers have
     the same."""
 
-    def __init__(self, hash_name: str, user: str, password: str, means: Means) -> None:
+    def __init__(
+        self, hash_name: str, user: str, password: str, means: Means, more: str = ""
+    ) -> None:
+        """`more` is said behind the nonce."""
         self._hash_name = hash_name
+        self._more = more
         self._user = user.replace("=", "=3D").replace(",", "=2C")
         self._password = password
         self._means = means
@@ -93,7 +103,7 @@ class ScramLogin:
     async def __call__(self, talk: Talk) -> None:
         """Prove the password to the server, and let the server prove that it knows it."""
         nonce = self._means.rng.bytes(16).hex()
-        bare = f"n={self._user},r={nonce}"
+        bare = f"n={self._user},r={nonce}{self._more}"
         first = (await talk(f"n,,{bare}".encode())).decode("utf-8", "replace")
         both, salt, iterations = _parsed_first(first, nonce)
         salted = await self._salt(salt, iterations)
