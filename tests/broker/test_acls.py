@@ -336,7 +336,7 @@ def test_a_deletion_finds_by_name_prefix_and_principal() -> None:
 def test_a_deletion_compares_a_filter_with_the_acls_of_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(decisions, "COMPARISONS_MAX", 100)
+    monkeypatch.setattr(decisions, "COMPARISONS_MAX", 1100)
     acls = {bytes((n,)): ONE._replace(resource_name=f"t{n}") for n in range(100)}
     image = cluster()._replace(acls=acls)
     named = [every(resource_name_filter=f"t{n}") for n in range(100)]

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["CHANGES_MAX", "create_acls", "delete_acls"]
 
 CHANGES_MAX = 10_000  # of one request (QuorumController.MAX_RECORDS_PER_USER_OP)
-COMPARISONS_MAX = 500_000  # of one request, which take half a second, and one for each ACL
+COMPARISONS_MAX = 500_000  # of one request, which take half a second, and one with each ACL
+MATCH_COST = 10  # comparisons, which take as long as to answer with an ACL
 
 _Created = CreateAclsResponse.AclCreationResult
 _Deleted = DeleteAclsResponse.DeleteAclsFilterResult
@@ -147,7 +148,7 @@ class _Search:
             if acl.pattern_type == PatternType.PREFIXED:
                 lengths.add(len(acl.resource_name))
         self._lengths = sorted(lengths)
-        self._left = COMPARISONS_MAX + len(acls)
+        self._left = COMPARISONS_MAX + len(acls) * (1 + MATCH_COST)
 
     def find(self, wanted: AclFilter) -> dict[bytes, Acl] | None:
         """Return what a filter means; None when the request has cost too much."""
@@ -156,7 +157,9 @@ class _Search:
         if self._left < 0:
             return None
         acls = self._acls
-        return {acl_id: acls[acl_id] for acl_id in ids if wanted.matches(acls[acl_id])}
+        found = {acl_id: acls[acl_id] for acl_id in ids if wanted.matches(acls[acl_id])}
+        self._left -= len(found) * MATCH_COST
+        return found if self._left >= 0 else None
 
     def _candidates(self, wanted: AclFilter) -> Collection[bytes]:
         name = wanted.resource_name
