@@ -9,6 +9,8 @@ import pytest
 
 from support.metadata import DIRECTORY_ID, NODE_ID, Metadata
 from tidelog.cluster.controller.configs import SET, Change, Resource
+from tidelog.cluster.controller.topics import Creation
+from tidelog.cluster.metadata.image import ClusterImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.messages.admin import (
@@ -172,6 +174,22 @@ async def test_many_topics_are_made_in_steps_and_others_may_come_between(
     assert sorted(metadata.log.image.topics) == sorted(
         ["a.b", "a_b", "t1", "t3", "t4", "t5", "t6", "t_3"]
     )
+
+
+def test_topics_of_many_replicas_are_made_in_smaller_steps() -> None:
+    asked = creation(*(f"t{number}" for number in range(5)))
+    for topic, (partitions, factor) in zip(
+        asked.topics, ((3, 1), (1, 3), (2, 2), (50, 1), (-1, -1)), strict=True
+    ):
+        topic.num_partitions, topic.replication_factor = partitions, factor
+    metadata = Metadata()
+    left = Creation(asked, metadata.config, metadata.rng)
+    counts = []
+    while not left.is_over:
+        counts.append(left.count_within(3, 6))
+        left.step(ClusterImage("c"), counts[-1])
+    assert counts == [2, 1, 1, 3]
+    assert Creation(asked, metadata.config, metadata.rng).count_within(3, 100) == 3
 
 
 def test_deletion_may_be_switched_off() -> None:

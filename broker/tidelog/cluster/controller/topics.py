@@ -88,6 +88,16 @@ class Creation:
         """Whether nothing is left to decide."""
         return not self._left
 
+    def count_within(self, topics_max: int, replicas_max: int) -> int:
+        """Return how many of the next topics, at least one, have at most so many replicas."""
+        replicas = 0
+        for count, topic in enumerate(self._left[:topics_max]):
+            partitions = max(len(topic.assignments), topic.num_partitions)
+            replicas += partitions * max(topic.replication_factor, 1)
+            if count and replicas > replicas_max:
+                return count
+        return topics_max
+
     def step(
         self, image: ClusterImage, count: int
     ) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
