@@ -18,7 +18,7 @@ def test_the_number_of_apis_is_that_of_the_table() -> None:
     """The table is generated (`test_docs.py`) from what a broker lists."""
     rows = re.findall(r"^\| \w+ \(\d+\) \| (.+?) \|", APIS, re.MULTILINE)
     served = [versions for versions in rows if versions != "none"]
-    assert len(rows) > len(served) > 60
+    assert len(rows) >= len(served) > 60
     assert f"[{len(served)} APIs]" in (ROOT / "README.md").read_text()
 
 
@@ -38,8 +38,8 @@ def test_every_command_they_name_is_there() -> None:
     from tidelog.__main__ import COMMANDS
 
     scripts = "\n".join(re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
-    named = set(re.findall(r"^(?:.*\| )?tidelog (\w+)", scripts, re.MULTILINE))
-    named |= set(re.findall(r"`tidelog ([a-z]+)", TEXT)) - {"ready"}
+    named = set(re.findall(r"^(?:.*\| )?tidelog ([a-z-]+)", scripts, re.MULTILINE))
+    named |= set(re.findall(r"`tidelog ([a-z]+(?:-[a-z]+)*)", TEXT)) - {"ready"}
     assert len(named) > 5
     assert named <= set(COMMANDS)
     targets = set(re.findall(r"(?:`|^)make (\w+)", TEXT, re.MULTILINE))

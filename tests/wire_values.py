@@ -22,6 +22,10 @@ INTEGERS = {
     "int64": (-(2**63), 2**63 - 1),
 }
 
+# Of delegation tokens: kio has dates and spans of Python for them.
+TIMES = ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms")
+SPANS_OF_TIME = ("max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms")
+
 SMALL_AND_SAME = settings(
     derandomize=True,
     database=None,
@@ -47,8 +51,10 @@ def primitive(kind: str, name: str = "") -> st.SearchStrategy[Any]:
         return st.integers(-1, 4 * 10**12)
     if name == "transaction_start_time_ms":  # likewise, and kio has no "none" there
         return st.integers(0, 4 * 10**12)
-    if name in ("retention_time_ms", "session_lifetime_ms"):
+    if name in (*SPANS_OF_TIME, "retention_time_ms", "session_lifetime_ms"):
         return st.integers(-1, 10**13)
+    if name in TIMES:
+        return st.integers(-1, 4 * 10**12)
     if kind in INTEGERS:
         lowest, highest = INTEGERS[kind]
         return st.one_of(

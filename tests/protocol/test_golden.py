@@ -95,6 +95,7 @@ CLASSES = [
         + lines("kafka-4.3.1-share-state-records.jsonl")
         + lines("kafka-4.3.1-streams-groups.jsonl")
         + lines("kafka-4.3.1-update-features.jsonl")
+        + lines("kafka-4.3.1-principals.jsonl")
     )
 ]
 

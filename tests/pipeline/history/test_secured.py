@@ -53,7 +53,8 @@ def test_refusals_are_one_line_without_secrets(cluster) -> None:
             read(brokers.client_config("spark", password="hush-hush"))
         assert "hush-hush" not in str(caught.value)
     else:
-        with pytest.raises(ClusterError, match="no answer from"):
+        # With TLS 1.3 the broker refuses after the client's handshake: its alert may be lost.
+        with pytest.raises(ClusterError, match=r"no answer from|certificate required"):
             read(brokers.client_config("spark", client_certificate="none"))
     plain = brokers.client_config("spark")["kafka.bootstrap.servers"]
     with pytest.raises(ClusterError, match="no answer from"):
