@@ -16,8 +16,9 @@ from support.clusters import controller_of, image_of, run, until
 from support.wire_client import WireClient
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.vocabulary import ConfigError
+from tidelog.embedded import nodes
 from tidelog.embedded.cluster_settings import node_properties, profile_of
-from tidelog.embedded.nodes import LocalNode
+from tidelog.embedded.nodes import LocalNode, ProcessNode
 from tidelog.embedded.ports import Ports
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer
@@ -275,6 +276,50 @@ def test_a_start_that_is_given_up_twice_keeps_nothing(tmp_path: Path) -> None:
             system_runtime().files.lock(f"{tmp_path}/.lock").release()
             left = asyncio.all_tasks() - {asyncio.current_task()}
             assert left == set()
+
+    run(test)
+
+
+class NoProgram(ProcessNode):
+    """Its process ends before it is ready."""
+
+    PROGRAM = ("no_such_module",)
+
+
+def test_a_process_that_did_not_start_is_waited_for_although_another_failed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It outlived the loop, and asyncio complained of it behind the one line with the reason."""
+    begun, ended = asyncio.Event(), []
+    end = nodes._end
+
+    async def slow_end(process: asyncio.subprocess.Process, how: str) -> None:
+        begun.set()
+        await asyncio.sleep(0)
+        await end(process, how)
+        ended.append(process.returncode)
+
+    monkeypatch.setattr(nodes, "_end", slow_end)
+
+    async def on_start(_node: object) -> None:
+        raise AssertionError("it does not start")
+
+    async def test() -> None:
+        properties = node_properties(
+            {},
+            node_id=1,
+            voters={1: "127.0.0.1:9"},
+            host="127.0.0.1",
+            port=0,
+            data_dir=str(tmp_path),
+        )
+        node = NoProgram(properties, durable=False, on_start=on_start, on_end=lambda _node: None)
+        start = asyncio.ensure_future(node.start())
+        await begun.wait()
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+        assert len(ended) == 1
 
     run(test)
 

@@ -375,10 +375,10 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         try:
             line = (await process.stdout.readline()).decode().strip()
         except BaseException:
-            await _give_up(process)
+            await uninterrupted(_give_up(process))
             raise
         if not line.startswith(READY_WORDS):
-            await _give_up(process)
+            await uninterrupted(_give_up(process))
             reason = line.removeprefix(FAILED_WORDS)
             raise StartError(reason if reason != line else f"broker {self.node_id} did not start")
         self._bootstrap_server = line.removeprefix(READY_WORDS)
