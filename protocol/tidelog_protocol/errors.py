@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["ErrorCode", "ProtocolError"]
+__all__ = ["ErrorCode", "ProtocolError", "error_name"]
 
 
 class ProtocolError(Exception):
@@ -202,3 +202,11 @@ _RETRIABLE = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
+
+
+def error_name(code: int) -> str:
+    """Return Kafka's name of an error code, or its number if it has none here."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

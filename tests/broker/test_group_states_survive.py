@@ -210,7 +210,7 @@ def restarted(broker: GroupBroker) -> None:
 
 
 def moved(broker: GroupBroker) -> None:
-    """Away and back; who is asked meanwhile is not the coordinator."""
+    """The coordinator moves away and back: between, this broker answers NOT_COORDINATOR."""
     for leader, epoch in ((2, 1), (1, 2)):
         known = broker.topics[GROUP_METADATA_TOPIC]
         broker.topics[GROUP_METADATA_TOPIC] = topic(

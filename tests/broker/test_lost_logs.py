@@ -135,7 +135,7 @@ def test_a_lost_replica_outside_the_isr_begins_with_an_empty_log(disk: Disk) -> 
 def test_what_eligible_replicas_lost_does_not_come_back_empty(
     disk: Disk, known: dict[str, tuple[int, ...]], lost: str
 ) -> None:
-    """KIP-966: who is eligible, or led last, leads for what it has."""
+    """An eligible replica, or the last leader, leads because of its log (KIP-966)."""
     disk.path.change("t", 1, isr=(), leader=-1, leader_epoch=1, **known)
     where = disk.where(1)
     disk.restart(lost=[where if lost == "folder" else where.partition("/")[0]])

@@ -76,7 +76,7 @@ def test_a_leader_that_removes_itself_resigns_when_that_is_committed() -> None:
 
 
 def test_a_removed_voter_that_has_not_fetched_in_this_epoch_is_no_observer() -> None:
-    """Nobody knows its directory. Kafka: LeaderState.cleanupInactiveObservers."""
+    """The id of its directory is unknown. Kafka: LeaderState.cleanupInactiveObservers."""
 
     async def story(world: QuorumWorld) -> None:
         await world.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode as KioErrorCode
 
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, error_name
 
 
 def test_codes_run_without_a_gap_as_kafka_4_4_has_them() -> None:
@@ -30,3 +30,8 @@ def test_codes_that_kio_lacks() -> None:
 def test_codes_go_on_the_wire_as_numbers() -> None:
     assert ErrorCode.NONE == 0
     assert ErrorCode.UNKNOWN_SERVER_ERROR.to_bytes(2, "big", signed=True) == b"\xff\xff"
+
+
+def test_an_error_has_its_name_or_its_number() -> None:
+    assert error_name(ErrorCode.NOT_CONTROLLER) == "NOT_CONTROLLER"
+    assert error_name(12345) == "12345"  # one that a newer broker sends

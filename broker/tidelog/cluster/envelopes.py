@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tidelog.security.principal import Principal
 from tidelog_protocol.apis import API
 from tidelog_protocol.compiler import codec
-from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.errors import ProtocolError, error_name
 from tidelog_protocol.frames import (
     RequestHeader,
     decode_response_header,
@@ -72,7 +72,7 @@ def address_of(envelope: EnvelopeRequest) -> str:
 def unsealed(header: RequestHeader, envelope: EnvelopeResponse) -> Any:
     """Take the answer out of the envelope's answer; ProtocolError if there is none."""
     if envelope.error_code or envelope.response_data is None:
-        raise ProtocolError(f"the envelope failed: {ErrorCode(envelope.error_code).name}")
+        raise ProtocolError(f"the envelope failed: {error_name(envelope.error_code)}")
     api, frame = API[header.api_key], memoryview(envelope.response_data)
     _, position = decode_response_header(api, header.api_version, frame)
     return api.response_codec(header.api_version).decode(frame, position)

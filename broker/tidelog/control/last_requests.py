@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog.control.calls import Call, Nothing
-from tidelog.network.observer import error_name
 from tidelog_protocol.apis import API
+from tidelog_protocol.errors import error_name
 
 if TYPE_CHECKING:
     from tidelog.control.broker import BrokerControl

@@ -21,7 +21,7 @@ from tidelog.security.jaas import login_entry
 from tidelog.security.login import Means, is_token, login_of, unsecured_tokens
 from tidelog.security.refused import RefusedError
 from tidelog.security.tls import client_context
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import error_name
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
 from tidelog_protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tidelog_storage.config_key import ConfigError, collect_keys
@@ -119,14 +119,14 @@ class ClientSecurity:
             return
         chosen = ask(SaslHandshakeRequest(mechanism=self._mechanism), HANDSHAKE_VERSION)
         if chosen.error_code:
-            name = ErrorCode(chosen.error_code).name
+            name = error_name(chosen.error_code)
             listed = ", ".join(chosen.mechanisms)
             raise ClusterError(f"{self._mechanism}: {name}; the broker has {listed}")
 
         async def talk(token: bytes) -> bytes:
             answer = ask(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
             if answer.error_code:
-                raise RefusedError(answer.error_message or ErrorCode(answer.error_code).name)
+                raise RefusedError(answer.error_message or error_name(answer.error_code))
             return bytes(answer.auth_bytes)
 
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.embedded.simple_client import Closing, SimpleClient
-from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.errors import ErrorCode, ProtocolError, error_name
 from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
 from tidelog_protocol.records import crc_is_valid, iter_batches
@@ -79,7 +79,7 @@ def _check(client: SimpleClient, partition: TopicPartition, replica: int) -> Che
                 offset = start
                 continue
         if data.error_code:
-            faults.append(f"offset {offset}: {ErrorCode(data.error_code).name}")
+            faults.append(f"offset {offset}: {error_name(data.error_code)}")
             if data.error_code != ErrorCode.CORRUPT_MESSAGE:
                 break
             offset += 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tidelog.embedded.cluster_settings import ClusterError
 from tidelog_protocol.apis import API
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, error_name
 from tidelog_protocol.frames import RequestHeader, request_frame
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
 
@@ -186,4 +186,4 @@ def delete_topic(bootstrap_server: str, name: str, *, missing_ok: bool = False) 
 
 def _check(what: str, error_code: int, message: str | None) -> None:
     if error_code != ErrorCode.NONE:
-        raise ClusterError(f"{what}: {message or ErrorCode(error_code).name}")
+        raise ClusterError(f"{what}: {message or error_name(error_code)}")

@@ -16,7 +16,7 @@ from uuid import UUID
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.embedded.cluster_client import ClusterClient
 from tidelog.embedded.cluster_settings import ClusterError
-from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.errors import ErrorCode, ProtocolError, error_name
 from tidelog_protocol.messages.admin import DescribeLogDirsRequest
 from tidelog_protocol.messages.data import (
     FetchRequest,
@@ -183,7 +183,7 @@ def _decoded(value: bytes) -> list[MetadataEvent]:
 
 def _check(what: str, error_code: int) -> None:
     if error_code:
-        raise ClusterError(f"{what}: {ErrorCode(error_code).name}")
+        raise ClusterError(f"{what}: {error_name(error_code)}")
 
 
 def _fetch(client: SimpleClient, topic_id: bytes, index: int, offset: int) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.metrics.meters import Name, Sample, Timer
 from tidelog.network.dispatch import Deferred
 from tidelog_protocol.apis import API, ApiKey
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import error_name
 from tidelog_protocol.schema import Struct
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ __all__ = [
     "REQUESTS",
     "KeptRequest",
     "RequestObserver",
-    "error_name",
     "first_error",
     "is_of_broker",
 ]
@@ -210,14 +209,6 @@ def _metric_names(kind: int) -> tuple[str, ...]:
     if kind >> 17 != ApiKey.FETCH:
         return (name,)
     return name, "FetchFollower" if kind & 1 else "FetchConsumer"
-
-
-def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, or its number."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return str(code)
 
 
 def first_error(response: Any) -> int:

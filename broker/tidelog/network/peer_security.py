@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tidelog.network.observer import error_name
 from tidelog.security.login import Means, login_of
 from tidelog.security.refused import RefusedError
 from tidelog.security.tls import client_context
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, error_name
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
 from tidelog_protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tidelog_storage.config_key import ConfigError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.network.peers import PeerError
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import error_name
 from tidelog_protocol.messages.data import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from tidelog_storage.types import OffsetAndEpoch
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidelog.replication.fetcher_session import Key
     from tidelog_protocol.messages.data import FetchRequest
 
-__all__ = ["LeaderEndPoint", "RemoteLeader", "error_name", "key_of", "offset_at"]
+__all__ = ["LeaderEndPoint", "RemoteLeader", "key_of", "offset_at"]
 
 
 class LeaderEndPoint(Protocol):
@@ -117,11 +117,3 @@ def key_of(state: FetchState) -> Key:
     """Return topic id and partition."""
     partition = state.partition
     return (partition.topic_id, partition.topic_partition.partition)
-
-
-def error_name(error: int) -> str:
-    """Return Kafka's name of an error code, else its number."""
-    try:
-        return ErrorCode(error).name
-    except ValueError:
-        return str(error)

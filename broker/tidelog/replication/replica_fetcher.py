@@ -23,12 +23,12 @@ from tidelog.network.peers import PeerError
 from tidelog.replication.aux_state import AuxStateBuilder
 from tidelog.replication.fetch_state import Backoff, Event, FetchState, State, event_of
 from tidelog.replication.fetcher_session import Asked, FetcherSession
-from tidelog.replication.leader_end_point import error_name, key_of
+from tidelog.replication.leader_end_point import key_of
 from tidelog.replication.partition import LATEST_TIMESTAMP
 from tidelog.replication.starts import StartFinder
 from tidelog.replication.truncation import batch_boundary, follower_truncation
 from tidelog_protocol.batch import read_header
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, error_name
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import OffsetAndEpoch, StorageError

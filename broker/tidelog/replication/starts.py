@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidelog.network.peers import PeerError
 from tidelog.replication.fetch_state import Event, State, event_of
-from tidelog.replication.leader_end_point import error_name, key_of
+from tidelog.replication.leader_end_point import key_of
 from tidelog.replication.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tidelog.replication.truncation import start_offset
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, error_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

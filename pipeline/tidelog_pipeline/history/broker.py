@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog_pipeline.history.client import PATIENCE_SECONDS
 from tidelog_pipeline.history.decoder import RawBatch, raw_batch
-from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.errors import ErrorCode, ProtocolError, error_name
 from tidelog_protocol.records import (
     ControlType,
     control_type,
@@ -47,9 +47,9 @@ def broker_batches(client: HistoryClient, split: Split, piece: Piece) -> Iterato
     while offset < piece.end:
         answer = client.fetch(split.topic, split.topic_id, split.partition, offset)
         if answer.error_code in _GONE:
-            raise GoneError(ErrorCode(answer.error_code).name)
+            raise GoneError(error_name(answer.error_code))
         if answer.error_code:
-            raise ProtocolError(f"Fetch: {ErrorCode(answer.error_code).name}")
+            raise ProtocolError(f"Fetch: {error_name(answer.error_code)}")
         before = offset
         for header, raw in _batches(answer):
             if header.base_offset >= piece.end:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tidelog.embedded.client_security import ClientSecurity
 from tidelog.embedded.cluster_settings import ClusterError
 from tidelog.embedded.tier_view import TierViewer
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, error_name
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class HistoryClient(TierViewer):
         """The topic's id and partitions; UnknownTopicError."""
         (described,) = self.topics([topic])
         if described.error_code:
-            raise UnknownTopicError(f"{topic}: {ErrorCode(described.error_code).name}")
+            raise UnknownTopicError(f"{topic}: {error_name(described.error_code)}")
         self._leaders |= {
             (topic, each.partition_index): each.leader_id for each in described.partitions
         }
@@ -169,10 +169,9 @@ class HistoryClient(TierViewer):
 def _check(topic: str, partition: int, error_code: int) -> None:
     if not error_code:
         return
-    code = ErrorCode(error_code)
-    text = f"{topic}-{partition}: {code.name}"
-    if code in _MOVED:
+    text = f"{topic}-{partition}: {error_name(error_code)}"
+    if error_code in _MOVED:
         raise _MovedError(text)
-    if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+    if error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         raise UnknownTopicError(text)
     raise ClusterError(text)

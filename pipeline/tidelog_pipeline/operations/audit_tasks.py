@@ -16,7 +16,7 @@ from tidelog_pipeline.history.segments import remote_headers
 from tidelog_pipeline.operations.errors import OperationError
 from tidelog_pipeline.operations.scan import Scan
 from tidelog_protocol.batch import crc_is_valid
-from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.errors import ProtocolError, error_name
 from tidelog_protocol.records import iter_batches
 from tidelog_storage.remote.api import RemoteResourceNotFound, RemoteStorageError
 from tidelog_storage.remote.checks import UnreadableStoreError, check_segment
@@ -164,7 +164,7 @@ class _Checker:
             size = {"size": 1} if is_one else {}
             answer = self._client.fetch(unit.topic, unit.topic_id, unit.partition, offset, **size)
             if answer.error_code:
-                raise _GoneError(ErrorCode(answer.error_code).name)
+                raise _GoneError(error_name(answer.error_code))
             before = offset
             data = answer.records or b""
             for inside, header in iter_batches(data):

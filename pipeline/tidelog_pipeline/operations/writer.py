@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog_pipeline.history.client import PATIENCE_SECONDS
 from tidelog_pipeline.operations.errors import OperationError
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, error_name
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
@@ -237,8 +237,8 @@ def _patiently(ask: Callable[[], T], client: HistoryClient) -> T:
 def _check(what: str, error_code: int, message: str | None = None) -> None:
     if not error_code:
         return
-    code = ErrorCode(error_code)
-    if code in _FENCED:
-        raise OperationError(f"{what}: another run writes now ({code.name})")
-    text = f"{what}: {message or code.name}"
-    raise _AgainError(text) if code in _AGAIN else OperationError(text)
+    name = error_name(error_code)
+    if error_code in _FENCED:
+        raise OperationError(f"{what}: another run writes now ({name})")
+    text = f"{what}: {message or name}"
+    raise _AgainError(text) if error_code in _AGAIN else OperationError(text)

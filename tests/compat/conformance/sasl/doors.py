@@ -83,7 +83,7 @@ class TidelogSasl:
         self._running.start()
 
     def stop(self) -> None:
-        """Kill it: nobody needs its data."""
+        """Kill it: its data is not needed."""
         self._running.kill()
         self._running.stop()
 
@@ -115,5 +115,5 @@ class KafkaSasl(apache_kafka.ApacheKafka):
         properties.write_text(f"{text}listener.security.protocol.map={protocols}\n")
 
     def stop(self) -> None:
-        """Kill it: nobody needs its data."""
+        """Kill it: its data is not needed."""
         self.end(signal.SIGKILL)

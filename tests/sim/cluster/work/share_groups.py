@@ -117,7 +117,7 @@ class ShareGroups(Part):
         return TopicHistory(TOPIC, topic_id, self._partitions, config)
 
     def start(self) -> None:
-        """Members come and go; somebody writes, describes, deletes and moves."""
+        """Members come and go; others write, describe and delete groups, and move partitions."""
         self._mover = ShareMover(self.world, self.rng.randint(0, 6), ShareMover.name)
         self.start_client(self._mover)
         for kind, name in ((PlainWriter, "writer"), (TransactionalWriter, "transactional")):
