@@ -162,6 +162,23 @@ def test_unreadable_and_illegal_records_are_passed_over() -> None:
     run(test)
 
 
+def test_a_deletion_marked_by_two_brokers_is_no_illegal_record() -> None:
+    """A replica marks what its leader has not marked in time, and the leader may be just ahead."""
+
+    async def test() -> None:
+        topic = MemoryTopic(COUNT)
+        marked, begun, gone = PartitionDeleteState
+        for state in (marked, begun, marked, gone, begun):
+            topic.append(index_of(P0), encode(PartitionDelete(P0, 1, 8, state)))
+        broker = Broker(topic)
+        await broker.lead(P0)
+        assert broker.metadata.delete_state(P0) is gone
+        assert broker.metadata.illegal == 0
+        await broker.stop()
+
+    run(test)
+
+
 def test_a_new_partition_is_read_from_the_start_and_disturbs_no_other() -> None:
     async def test() -> None:
         topic = MemoryTopic(COUNT)

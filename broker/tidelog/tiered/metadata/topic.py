@@ -23,6 +23,7 @@ from tidelog.tiered.metadata.tracked import Tracked
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     PARTITION_TRANSITIONS,
+    PartitionDelete,
     RemoteResourceNotFound,
     RemoteStorageNotReady,
     RetriableRemoteStorageError,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from tidelog_protocol.errors import ErrorCode
     from tidelog_protocol.messages.admin import CreateTopicsRequest
     from tidelog_storage.remote.api import (
-        PartitionDelete,
         PartitionDeleteState,
         RemoteSegment,
         SegmentUpdate,
@@ -357,7 +357,7 @@ class TopicBasedMetadata:
             tracked = here.get(event.topic_id_partition)
             if tracked is None or not tracked.is_begun or offset < tracked.next_offset:
                 continue
-            if not tracked.cache.apply(event) and not tracked.is_older:
+            if not (tracked.cache.apply(event) or tracked.is_older or _is_late(event, tracked)):
                 self.illegal += 1
                 log.info("%s-%d at %d: illegal, %s", self.client.name, index, offset, event)
             tracked.is_saved = False
@@ -540,3 +540,11 @@ class TopicBasedMetadata:
 def _not_ready(partition: TopicIdPartition) -> RemoteStorageNotReady:
     name = f"{partition.topic}-{partition.partition}"
     return RemoteStorageNotReady(f"the remote metadata of {name} is not ready")
+
+
+def _is_late(event: MetadataEvent, tracked: Tracked) -> bool:
+    """Return whether another broker took a step of the deletion meanwhile: each of them may."""
+    if not isinstance(event, PartitionDelete):
+        return False
+    state = tracked.cache.delete_state
+    return state is not None and event.state < state
