@@ -14,16 +14,13 @@ from tidelog.config.listeners import ListenerSettings
 from tidelog.config.security_keys import PROTOCOLS, SaslKeys, TlsKeys
 from tidelog.control.credentials.tokens import aiokafka_provider
 from tidelog.control.errors import ClusterError
-from tidelog.network.peer_security import AUTHENTICATE_VERSION, HANDSHAKE_VERSION
 from tidelog.network.peers import tls_reason
 from tidelog.runtime import SystemClock, SystemRng
+from tidelog.security.conversation import authenticate
 from tidelog.security.jaas import login_entry
 from tidelog.security.login import Means, is_token, login_of, unsecured_tokens
 from tidelog.security.refused import RefusedError
 from tidelog.security.tls import client_context
-from tidelog_protocol.errors import error_name
-from tidelog_protocol.messages.cluster import ApiVersionsRequest
-from tidelog_protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tidelog_storage.config_key import ConfigError, collect_keys
 
 if TYPE_CHECKING:
@@ -113,35 +110,18 @@ class ClientSecurity:
     def authenticate(self, ask: Callable[[Message, int], Any]) -> None:
         """Authenticate a new connection; `ask` sends a request on it. ClusterError if the broker
         refuses."""
-        if self._login is None:
-            if self._context is not None:
-                _see_certificate_taken(ask)
+        if self._login is None and self._context is None:
             return
-        chosen = ask(SaslHandshakeRequest(mechanism=self._mechanism), HANDSHAKE_VERSION)
-        if chosen.error_code:
-            name = error_name(chosen.error_code)
-            listed = ", ".join(chosen.mechanisms)
-            raise ClusterError(f"{self._mechanism}: {name}; the broker has {listed}")
 
-        async def talk(token: bytes) -> bytes:
-            answer = ask(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
-            if answer.error_code:
-                raise RefusedError(answer.error_message or error_name(answer.error_code))
-            return bytes(answer.auth_bytes)
+        async def ask_at_once(request: Message, version: int) -> Any:
+            return ask(request, version)
 
         try:
-            _complete(self._login(talk))  # type: ignore[arg-type]
+            _complete(authenticate(ask_at_once, self._mechanism, self._login))
         except RefusedError as error:
             raise ClusterError(f"not authenticated: {error}") from None
-
-
-def _see_certificate_taken(ask: Callable[[Message, int], Any]) -> None:
-    """Wait for an answer: with TLS 1.3 a server refuses a client's certificate after the
-    handshake."""
-    try:
-        ask(ApiVersionsRequest(), 0)
-    except ssl.SSLError as error:
-        raise ClusterError(tls_reason(error)) from None
+        except ssl.SSLError as error:
+            raise ClusterError(tls_reason(error)) from None
 
 
 def _aiokafka_sasl(key: str, mechanism: str, options: Mapping[str, str]) -> dict[str, Any]:
@@ -157,7 +137,7 @@ def _aiokafka_sasl(key: str, mechanism: str, options: Mapping[str, str]) -> dict
     }
 
 
-def _complete(coroutine: Coroutine[Any, Any, None]) -> None:
+def _complete(coroutine: Coroutine[Any, Any, object]) -> None:
     """Run what never waits: its requests block."""
     try:
         coroutine.send(None)

@@ -8,34 +8,29 @@ authentication on the old one). Channels to PLAINTEXT listeners have none of thi
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tidelog.security.conversation import authenticate
 from tidelog.security.login import Means, login_of
-from tidelog.security.refused import RefusedError
 from tidelog.security.tls import client_context
-from tidelog_protocol.errors import ErrorCode, error_name
-from tidelog_protocol.messages.cluster import ApiVersionsRequest
-from tidelog_protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tidelog_storage.config_key import ConfigError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.listeners import ListenerSettings
     from tidelog.seams import Executor, Runtime
+    from tidelog.security.conversation import Ask
     from tidelog.security.login import Login
-    from tidelog_protocol.schema import Message
 
-    Ask = Callable[[Message, int], Awaitable[Any]]
     SettingsOf = Callable[[BrokerConfig], ListenerSettings]
 
 __all__ = ["PeerSecurities", "PeerSecurity"]
 
 log = logging.getLogger("tidelog.network.peers")
 
-HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2
 SESSION_PART = (0.85, 0.95)  # Kafka's window of a session's time in which it is renewed
 
 
@@ -63,31 +58,8 @@ class PeerSecurity:
 
     async def authenticate(self, ask: Ask) -> float | None:
         """Authenticate a new connection; return after how many seconds to replace it, None: never.
-
-        `ask` sends a request on it and returns the response. RefusedError. Without SASL it waits
-        for an answer: with TLS 1.3 a server refuses a client's certificate after the handshake.
-        """
-        if self._login is None:
-            await ask(ApiVersionsRequest(), 0)
-            return None
-        chosen = await ask(SaslHandshakeRequest(mechanism=self._mechanism), HANDSHAKE_VERSION)
-        if chosen.error_code:
-            raise RefusedError(
-                f"{self._mechanism} is not enabled there, {', '.join(chosen.mechanisms)} is"
-                if chosen.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-                else error_name(chosen.error_code)
-            )
-        lifetime_ms = 0
-
-        async def talk(token: bytes) -> bytes:
-            nonlocal lifetime_ms
-            answer = await ask(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
-            if answer.error_code:
-                raise RefusedError(answer.error_message or error_name(answer.error_code))
-            lifetime_ms = answer.session_lifetime_ms
-            return bytes(answer.auth_bytes)
-
-        await self._login(talk)
+        `ask` sends a request on it and returns the response. RefusedError."""
+        lifetime_ms = await authenticate(ask, self._mechanism, self._login)
         if not lifetime_ms:
             return None
         return lifetime_ms / 1000 * self._means.rng.uniform(*SESSION_PART)

@@ -7,7 +7,7 @@ plain.py        PLAIN; scram.py  SCRAM-SHA-256 and SCRAM-SHA-512
 delegation_tokens.py  their secrets, and logins with them
 oauthbearer.py  OAUTHBEARER with unsecured tokens; signed_tokens.py  and signed ones
 jwks.py         the keys of signed tokens
-login.py        how this broker authenticates to others
+login.py        how this broker authenticates to others; conversation.py  the SASL of a client
 jaas.py         login modules as `sasl.jaas.config` names them
 tls.py          contexts of TLS for listeners and for connections to other brokers
 stores.py       key and trust stores of Java as PEM; pem.py  PEM as Kafka takes it
