@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.sslproto import SSLProtocol
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from ssl import SSLContext
+    from ssl import SSLContext, SSLObject
 
 __all__ = ["Handshakes"]
 
@@ -24,8 +24,8 @@ HANDSHAKE_S_MAX = 10
 class Accepting(Protocol):
     """A protocol object that wants to know of connections before their handshakes."""
 
-    def accepted(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport without TLS, or close it."""
+    def accepted(self, transport: asyncio.BaseTransport) -> str:
+        """Take the transport without TLS, or close it. The result names the client, for the log."""
         ...
 
     def handshake_over(self) -> None:
@@ -45,6 +45,20 @@ class Handshakes:
         return _Accepted(self._factory(), self._tls)
 
 
+class _Named:
+    """A context for one connection, whose TLS object knows the `client` for its log."""
+
+    def __init__(self, tls: SSLContext, client: str) -> None:
+        self._tls = tls
+        self._client = client
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> SSLObject:
+        """Begin the connection, as SSLProtocol does."""
+        made = self._tls.wrap_bio(*arguments, **options)
+        made.client = self._client  # type: ignore[attr-defined] # of tls.py
+        return made
+
+
 class _Accepted(asyncio.Protocol):
     """The protocol of a connection until its handshake begins, or until it is refused."""
 
@@ -55,17 +69,17 @@ class _Accepted(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         loop = asyncio.get_running_loop()
-        protocol, over = self._protocol, loop.create_future()
+        protocol, over, client = self._protocol, loop.create_future(), ""
         over.add_done_callback(_seen)
         if isinstance(protocol, Accepting):
-            protocol.accepted(transport)
+            client = protocol.accepted(transport)
             if transport.is_closing():
                 return
             over.add_done_callback(lambda _: protocol.handshake_over())
         secured = SSLProtocol(
             loop,
             protocol,
-            self._tls,
+            cast("SSLContext", _Named(self._tls, client)),
             over,
             server_side=True,
             ssl_handshake_timeout=HANDSHAKE_S_MAX,

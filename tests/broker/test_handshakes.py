@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from typing import Any
 
@@ -93,5 +94,38 @@ def test_other_protocol_objects_are_told_after_the_handshake() -> None:
         assert ends == ["TLSv1.3"]
         writer.close()
         listener.close()
+
+    run(scenario)
+
+
+def test_the_log_says_whose_handshake_failed_why_and_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "tidelog.network.authentication")
+    required = authority().listener("localhost", ssl_client_auth="required")
+
+    def knock(host: str, port: int, tls: ssl.SSLContext | None) -> str:
+        """Connect until the broker closes; asyncio would not send why it refuses a certificate."""
+        with socket.create_connection((host, port)) as plain, contextlib.suppress(OSError):
+            address = f"127.0.0.1:{plain.getsockname()[1]}"
+            with plain if tls is None else tls.wrap_socket(plain, server_hostname=host) as one:
+                one.sendall(b"no TLS" * 10)
+                one.recv(1)
+        return address
+
+    async def scenario() -> None:
+        async with tidelog.Cluster({"listeners": "SSL://127.0.0.1:0", **required}) as cluster:
+            host, _, port = cluster.bootstrap_servers.rpartition(":")
+            for tls, advice in (
+                (None, "WRONG_VERSION_NUMBER; the client does not speak TLS"),
+                (client(), "PEER_DID_NOT_RETURN_A_CERTIFICATE; ssl.client.auth is required"),
+                (ssl.create_default_context(), "UNKNOWN_CA; the client does not trust"),
+            ):
+                caplog.clear()
+                address = await asyncio.to_thread(knock, host, int(port), tls)
+                await until(lambda: bool(caplog.messages))
+                (line,) = caplog.messages
+                assert line.startswith(f"failed TLS handshake of {address} on the listener SSL: ")
+                assert advice in line
 
     run(scenario)

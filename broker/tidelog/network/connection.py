@@ -157,12 +157,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the event loop's side ---------------------------------------------------------------------
 
-    def accepted(self, transport: asyncio.BaseTransport) -> None:
-        """Take part in the limits before the TLS handshake."""
+    def accepted(self, transport: asyncio.BaseTransport) -> str:
+        """Take part in the limits before the TLS handshake; return the client and the listener."""
         self._transport = transport
         self._handshaking = True
         self.client_host, self.client_port = _address(transport, "peername")
         self._owner.join(self)
+        return f"{self.client_host}:{self.client_port} on the listener {self.listener}"
 
     def handshake_over(self) -> None:
         """Leave again if the handshake failed."""

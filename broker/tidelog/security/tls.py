@@ -70,6 +70,7 @@ class _TellingObject(ssl.SSLObject):
     the error, and leaves the alert in the buffer. So the error waits for the next call: until the
     client has the alert and closes, or for the time limit of handshakes."""
 
+    client = "a client"  # and its listener, as `handshakes.py` knows them
     _error: ssl.SSLError | None = None
 
     def do_handshake(self) -> None:
@@ -81,11 +82,41 @@ class _TellingObject(ssl.SSLObject):
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLEOFError):
             raise
         except ssl.SSLError as error:
-            log.info("failed authentication: TLS handshake: %s", error.reason or error)
+            reason, advice = _explained(error)
+            log.info("failed TLS handshake of %s: %s%s", self.client, reason, advice)
             if error.reason not in _TOLD:  # the client may not speak TLS at all
                 raise
             self._error = error
             raise ssl.SSLWantReadError from error
+
+
+_ADVICE = {
+    "CERTIFICATE_VERIFY_FAILED": "the client's certificate must be valid, and signed by an"
+    " authority of ssl.truststore.location",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "ssl.client.auth is required, and the client has no"
+    " certificate: give it a key store",
+    "NO_SHARED_CIPHER": "compare ssl.cipher.suites of both sides",
+    "UNSUPPORTED_PROTOCOL": "compare ssl.enabled.protocols of both sides",
+    "WRONG_VERSION_NUMBER": "the client does not speak TLS: its security.protocol must be that of"
+    " the listener",
+    "HTTP_REQUEST": "the client speaks HTTP",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust this broker's certificate: give it the"
+    " authority's",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not take this broker's certificate: its dates,"
+    " or the hosts that it is for",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "this broker's certificate has expired: renew it",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not take this broker's certificate: give it"
+    " the authority's, and connect to a host that it is for",
+}
+"""What to do, by OpenSSL's name of what went wrong."""
+
+
+def _explained(error: ssl.SSLError) -> tuple[str, str]:
+    """Return why a handshake failed, and what to do, if that is known."""
+    reason = error.reason or str(error)
+    advice = _ADVICE.get(reason)
+    detail = getattr(error, "verify_message", "")
+    return reason + (f" ({detail})" if detail else ""), f"; {advice}" if advice else ""
 
 
 def server_context(settings: ListenerSettings) -> ssl.SSLContext:
