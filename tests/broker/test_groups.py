@@ -363,6 +363,17 @@ def test_group_size_is_limited() -> None:
     assert harness.joined["b"][-1].generation == 2
 
 
+def test_nothing_stays_of_those_whom_a_full_group_refuses() -> None:
+    harness = Harness(GroupLimits(0, group_size_max=2))
+    harness.stabilise("a", "b")
+    for number in range(100):
+        harness.join(f"n{number}")
+        assert harness.joined[f"n{number}"][-1].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert harness.group.members.keys() == {harness.member("a"), harness.member("b")}
+    assert not harness.group.members.pending
+    assert harness.group.state is GroupState.STABLE
+
+
 def test_commits_are_checked_and_keep_the_session() -> None:
     harness = Harness()
     group = harness.group
