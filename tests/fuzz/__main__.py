@@ -1,14 +1,16 @@
 """`python -m fuzz --minutes N [TARGET...]`: new input, another one in each run.
 
-A third of the time goes to sequences of requests, the rest to the targets in turn, by coverage
-where atheris is there. The inputs of faults are written to `fuzz/found`, to be added to the corpus
-with the fix. `--seed S` replays what a run without coverage, or a sequence, has found.
+A third of the time goes to sequences of requests, the rest to the targets in turn: what reaches
+new code is changed further, with atheris where it is there, else from Python 3.12 on. The inputs of
+faults are written to `fuzz/found`, to be added to the corpus with the fix. `--seed S` replays what
+a run without atheris, or a sequence, has found.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import logging
 import secrets
 import subprocess
@@ -17,13 +19,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from fuzz import guided
+from fuzz import guided, lines
 from fuzz.campaign import TARGETS, campaign, silent
 from fuzz.guided import write
+from fuzz.lines import Lines
 from fuzz.sequences import play
 
 FOUND = Path(__file__).parent / "found"
-ROUND = 500  # inputs of a campaign between two looks at the clock
 SEQUENCES = 300  # between two restarts of the broker
 SEQUENCE = "sequences"
 
@@ -41,7 +43,8 @@ def main() -> int:
     if SEQUENCE in names and len(names) > 1:
         shares = dict.fromkeys(names, seconds * 2 / 3 / (len(names) - 1))
         shares[SEQUENCE] = seconds / 3
-    print(f"seed {options.seed}, {'with' if guided.is_there() else 'without'} coverage", flush=True)
+    has_coverage = guided.is_there() or lines.is_there()
+    print(f"seed {options.seed}, {'with' if has_coverage else 'without'} coverage", flush=True)
     before = _found()
     for name in names:
         if name == SEQUENCE:
@@ -49,7 +52,7 @@ def main() -> int:
         elif guided.is_there():
             fuzz_guided(name, shares[name])
         else:
-            fuzz_blindly(name, options.seed, shares[name])
+            fuzz_here(name, options.seed, shares[name])
         print(f"{name}: {shares[name]:.0f} s, {len(_found() - before)} faults so far", flush=True)
     for path in sorted(_found() - before):
         print(path.read_text())
@@ -69,14 +72,13 @@ def fuzz_guided(name: str, seconds: float) -> None:
         write(FOUND, name, f"the process of {name} ended", b"", run.stderr[-5000:])
 
 
-def fuzz_blindly(name: str, seed: str, seconds: float) -> None:
-    """Without coverage."""
-    end, number = time.monotonic() + seconds, 0
-    with silent():
-        while time.monotonic() < end:
-            for fault in campaign(TARGETS[name], seed, range(number, number + ROUND)):
-                write(FOUND, name, fault.kind, fault.data, fault.text)
-            number += ROUND
+def fuzz_here(name: str, seed: str, seconds: float) -> None:
+    """In this process, without atheris."""
+    end = time.monotonic() + seconds
+    with silent(), Lines() as reached:
+        numbers = itertools.takewhile(lambda _: time.monotonic() < end, itertools.count())
+        for fault in campaign(TARGETS[name], seed, numbers, reached):
+            write(FOUND, name, fault.kind, fault.data, fault.text)
 
 
 def fuzz_sequences(seed: str, seconds: float) -> None:

@@ -13,16 +13,17 @@ from fuzz.mutation import mutated
 from fuzz.oracles import find_fault
 from fuzz.record_targets import RECORD_TARGETS
 from fuzz.security_targets import SECURITY_TARGETS
+from fuzz.store_targets import STORE_TARGETS
 from fuzz.wire_targets import WIRE_TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from fuzz.lines import Lines
     from fuzz.oracles import Fault, Target
 
-TARGETS = {
-    each.name: each for each in (*WIRE_TARGETS, *SECURITY_TARGETS, *RECORD_TARGETS, *FILE_TARGETS)
-}
+_ALL = (*WIRE_TARGETS, *SECURITY_TARGETS, *STORE_TARGETS, *RECORD_TARGETS, *FILE_TARGETS)
+TARGETS = {each.name: each for each in _ALL}
 CORPUS = Path(__file__).parent / "corpus"
 MEMORY_EVERY = 20  # inputs
 
@@ -54,12 +55,17 @@ def silent() -> Iterator[None]:
         logging.disable(before)
 
 
-def campaign(target: Target, seed: str, numbers: range) -> Iterator[Fault]:
-    """The faults of new inputs, one a kind."""
+def campaign(
+    target: Target, seed: str, numbers: Iterable[int], lines: Lines | None = None
+) -> Iterator[Fault]:
+    """The faults of new inputs, one a kind. With `lines`, what reaches new code is changed
+    further."""
     starts, kinds = starts_of(target), set[str]()
     for number in numbers:
         data = new_input(target, starts, f"{seed}:{number}")
         fault = find_fault(target, data, with_memory=number % MEMORY_EVERY == 0)
+        if lines is not None and lines.has_new():
+            starts.append(data)
         if fault is not None and fault.kind not in kinds:
             kinds.add(fault.kind)
             yield fault

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from fuzz.campaign import TARGETS, campaign, corpus_of, silent
+from fuzz import guided, lines
+from fuzz.campaign import TARGETS, campaign, corpus_of, silent, starts_of
 from fuzz.oracles import Target, TooSlowError, find_fault
 from fuzz.sequences import play
 from support.clusters import run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SEED = "ci"
 """A constant: new input of each commit would break whatever commit it found an old bug at."""
@@ -26,6 +27,7 @@ NEW = {
     "frames": 300,
     "key-sets": 700,
     "batches": 8000,
+    "pem": 800,
     "group-records": 1500,
     "remote-events": 2000,
     "log-files": 250,
@@ -94,6 +96,45 @@ def test_each_kind_of_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {data: find_fault(target, data, with_memory=True) for data in (b"loop", b"memory", b"")}
     found = [fault.kind.split()[0] for fault in kinds.values() if fault is not None]
     assert found == [TooSlowError.__name__, "AssertionError", "ValueError"]
+
+
+@pytest.mark.skipif(not lines.is_there(), reason="sys.monitoring is of Python 3.12")
+def test_without_atheris_too_what_reaches_new_code_is_changed_further() -> None:
+    """Each byte that is right leads to a line: chance alone would need years."""
+    wanted = b"corpus!!"
+
+    def run(data: bytes) -> None:
+        right = 0
+        if data[:1] == wanted[:1]:
+            right += 1
+            if data[1:2] == wanted[1:2]:
+                right += 1
+                if data[2:3] == wanted[2:3]:
+                    right += 1
+                    if data[3:4] == wanted[3:4]:
+                        right += 1
+        if right == 4:
+            raise ValueError
+
+    def other_byte(data: bytes, seed: int) -> bytes:
+        rng = random.Random(seed)
+        place = rng.randrange(4)
+        return data[:place] + bytes([rng.randrange(256)]) + data[place + 1 :]
+
+    target = Target("t", run, (), lambda: [bytes(4)], other_byte)
+    with lines.Lines(__file__) as reached:
+        assert next(campaign(target, SEED, range(100_000), reached), None) is not None
+
+
+@pytest.mark.nightly  # seconds of libFuzzer
+@pytest.mark.skipif(not guided.is_there(), reason="atheris has wheels for Python 3.11 on Linux")
+def test_atheris_keeps_what_reaches_new_code(tmp_path: Path) -> None:
+    (corpus := tmp_path / "corpus").mkdir()
+    command = [sys.executable, "-m", "fuzz.guided", "jaas", "3", str(tmp_path / "found")]
+    folder = Path(__file__).parents[1]
+    subprocess.run([*command, str(corpus)], cwd=folder, check=True, capture_output=True)
+    assert len(list(corpus.iterdir())) > len(starts_of(TARGETS["jaas"]))
+    assert not (tmp_path / "found").exists()
 
 
 def test_sequences_of_requests_leave_a_broker_that_serves_and_starts(tmp_path: Path) -> None:

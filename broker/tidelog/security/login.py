@@ -38,6 +38,7 @@ ITERATIONS_MAX = 1 << 20  # about a second: a server that asks for more is not s
 _SERVER_FIRST = re.compile(
     r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,.*)?", re.DOTALL
 )
+_LIFETIME = re.compile(r"[+-]?[0-9]{1,18}")
 _CLAIM = re.compile(r"unsecuredLogin(String|Number|List)Claim_(.+)", re.DOTALL)
 
 
@@ -158,8 +159,9 @@ class _Claims(NamedTuple):
         """Return those of a login module's options; ConfigError names `key`."""
         lifetime = options.get("unsecuredLoginLifetimeSeconds", "").strip() or "3600"
         claims: dict[str, object] = {}
+        if not _LIFETIME.fullmatch(lifetime):
+            raise ConfigError(key, f"{key}: unsecuredLoginLifetimeSeconds is no number of seconds")
         try:
-            lifetime_s = int(lifetime)
             for name, text in options.items():
                 if match := _CLAIM.fullmatch(name):
                     claims[match[2]] = _claim(match[1], text)
@@ -169,7 +171,7 @@ class _Claims(NamedTuple):
         if not isinstance(claims.get(principal), str):
             name = f"unsecuredLoginStringClaim_{principal}"
             raise ConfigError(key, f"{key}: has no {name} to authenticate as")
-        return cls(lifetime_s, claims)
+        return cls(int(lifetime), claims)
 
 
 def _extensions(options: Mapping[str, str]) -> str:

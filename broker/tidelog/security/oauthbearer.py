@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BearerServer", "Rules", "TokenError", "Verified", "is_time"]
 
+SKEW_MS_MAX = 2**31 - 1
 _NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
 _FIRST = re.compile(rf"n,(?:a=({_NAME}))?,\x01((?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01")
 _AUTH = re.compile(r"([\w]+) +([-_~+/.a-zA-Z0-9]+=*)")
@@ -54,7 +55,7 @@ class Rules(NamedTuple):
     def of(cls, key: str, options: Mapping[str, str]) -> Rules:
         """Return those of a login module's options; ConfigError names `key`."""
         skew = options.get("unsecuredValidatorAllowableClockSkewMs", "").strip() or "0"
-        if not (skew.isascii() and skew.isdigit()):
+        if not re.fullmatch(r"[0-9]{1,10}", skew) or int(skew) > SKEW_MS_MAX:
             raise ConfigError(key, f"{key}: unsecuredValidatorAllowableClockSkewMs is no number")
         return cls(
             options.get("unsecuredValidatorPrincipalClaimName", "").strip() or "sub",

@@ -49,8 +49,12 @@ def _read_pkcs12(data: bytes, password: str | None) -> Store:
     except ModuleNotFoundError as error:
         raise StoreError("PKCS12 needs cryptography (pip install 'tidelog[security]')") from error
     secret = None if password is None else password.encode()
+    import warnings  # noqa: PLC0415 - few stores are PKCS12
+
     try:
-        content = pkcs12.load_pkcs12(data, secret)
+        with warnings.catch_warnings():  # stores in BER are no users' mistake
+            warnings.simplefilter("ignore")
+            content = pkcs12.load_pkcs12(data, secret)
     except ValueError:
         raise StoreError("it is no PKCS12 or JKS store, or the password is wrong") from None
     pem = serialization.Encoding.PEM
