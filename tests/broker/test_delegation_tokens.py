@@ -252,6 +252,24 @@ def test_types_and_names_may_be_empty_as_in_kafka() -> None:
     assert login.owner == "x"
 
 
+def test_the_slow_part_of_a_login_is_computed_once() -> None:
+    salts: list[int] = []
+
+    def draw(count: int) -> bytes:
+        salts.append(count)
+        return bytes([len(salts)]) * count
+
+    token = token_of("User:x")
+    known = {token.token_id: token}
+    logins = token_logins(lambda: known, "key", draw)
+    first, again = (logins(token.token_id, SCRAM["SCRAM-SHA-512"]) for _ in range(2))
+    assert first == again
+    assert logins(token.token_id, SCRAM["SCRAM-SHA-256"]) != first
+    assert len(salts) == 2
+    known.clear()  # a removed token is none any more
+    assert logins(token.token_id, SCRAM["SCRAM-SHA-512"]) is None
+
+
 def test_many_owners_are_looked_up_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """A description makes as many texts as there are owners, not as many as owners times tokens."""
     texts = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tidelog.security.principal import Principal
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidelog.security.scram import Scram
-    from tidelog_protocol.messages.metadata_records import DelegationTokenRecord
+    from tidelog_protocol.messages.metadata_records import (
+        DelegationTokenRecord,
+        UserScramCredentialRecord,
+    )
 
 __all__ = ["is_of", "token_hmac", "token_logins"]
 
 SALT_BYTES = 20
+CREDENTIALS_MAX = 1000  # that are kept: one for each token and mechanism
 
 
 def token_hmac(secret: str, token_id: str) -> bytes:
@@ -39,18 +44,23 @@ def token_logins(
     secret: str | None,
     draw: Callable[[int], bytes],
 ) -> Callable[[str, Scram], TokenLogin | None]:
-    """Return what finds a token by its id. `draw` returns random bytes, for the salt."""
+    """Return what finds a token by its id. `draw` returns random bytes, for the salt.
+
+    What a login is checked with costs up to 3 ms, and hundreds of executors log in with one token:
+    it is computed once, as Kafka does when it learns of a token.
+    """
+
+    @lru_cache(CREDENTIALS_MAX)
+    def credential(token_id: str, scram: Scram) -> UserScramCredentialRecord:
+        # The password of a client is the secret as text.
+        password = base64.b64encode(token_hmac(secret or "", token_id)).decode()
+        return of_password(scram, token_id, password, draw(SALT_BYTES))
 
     def find(token_id: str, scram: Scram) -> TokenLogin | None:
         token = tokens().get(token_id)
         if token is None or not secret:
             return None
-        # The password of a client is the secret as text.
-        password = base64.b64encode(token_hmac(secret, token_id)).decode()
-        return TokenLogin(
-            Principal.parse(token.owner).name,
-            token.expiration_timestamp,
-            of_password(scram, token_id, password, draw(SALT_BYTES)),
-        )
+        owner = Principal.parse(token.owner).name
+        return TokenLogin(owner, token.expiration_timestamp, credential(token_id, scram))
 
     return find
