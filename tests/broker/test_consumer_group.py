@@ -10,11 +10,10 @@ import pytest
 from support.consumer_groups import WALL_MS, Life, held_of, id_of, numbers
 from tidelog.coordinators.groups.consumer.records import RECORDS
 from tidelog.coordinators.groups.consumer.requests import Heartbeat, check
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.modern.records import decode, encode
 from tidelog.coordinators.groups.modern.requests import RefusedError
-from tidelog.coordinators.groups.modern.states import MemberState
+from tidelog.coordinators.groups.modern.states import MemberState, ModernGroupState
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def test_the_first_member_gets_all_partitions_at_once() -> None:
     life = Life(t=3)
     answer = life.join("a", "t")
     assert (answer.member_id, answer.epoch, numbers(answer.assigned)) == ("a", 1, [0, 1, 2])
-    assert life.group.state is ConsumerGroupState.STABLE
+    assert life.group.state is ModernGroupState.STABLE
     before = len(life.log)
     assert life.beat("a", 1).assigned is None
     assert len(life.log) == before, "a heartbeat without news writes nothing"
@@ -47,17 +46,17 @@ def test_a_second_member_waits_until_the_first_has_revoked() -> None:
     life.join("a", "t")
     late = life.join("b", "t")
     assert (late.epoch, numbers(late.assigned)) == (2, [])
-    assert life.group.members["b"].state is MemberState.UNRELEASED_PARTITIONS
-    assert life.group.state is ConsumerGroupState.RECONCILING
+    assert life.group.members["b"].state is MemberState.UNRELEASED
+    assert life.group.state is ModernGroupState.RECONCILING
     first = life.beat("a", 1)
     assert (first.epoch, numbers(first.assigned)) == (1, [0, 1])
-    assert life.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    assert life.group.members["a"].state is MemberState.UNREVOKED
     assert numbers(life.beat("b", 2).assigned) is None, "not revoked yet"
     assert life.beat("a", 1, {T: frozenset({0, 1, 2})}).epoch == 1, "it still owns partition 2"
     done = life.beat("a", 1, {T: frozenset({0, 1})})
     assert (done.epoch, done.assigned) == (2, None)
     assert numbers(life.beat("b", 2).assigned) == [2, 3]
-    assert life.group.state is ConsumerGroupState.STABLE
+    assert life.group.state is ModernGroupState.STABLE
     assert len(held_of(life.group)) == 4
 
 
@@ -77,11 +76,11 @@ def test_a_leaving_member_frees_its_partitions() -> None:
     life.join("a", "t")
     life.join("b", "t")
     assert life.beat("a", -1).epoch == -1
-    assert life.group.state is ConsumerGroupState.ASSIGNING
+    assert life.group.state is ModernGroupState.ASSIGNING
     answer = life.beat("b", 2)
     assert (answer.epoch, numbers(answer.assigned)) == (3, [0, 1])
     life.beat("b", -1)
-    assert life.group.state is ConsumerGroupState.EMPTY
+    assert life.group.state is ModernGroupState.EMPTY
     assert (life.group.members, life.group.targets) == ({}, {})
 
 

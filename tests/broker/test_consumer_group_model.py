@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from support.consumer_groups import Life, held_of
 from tidelog.coordinators.groups.consumer.requests import Heartbeat
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
 from tidelog.coordinators.groups.modern.requests import Answer, RefusedError
+from tidelog.coordinators.groups.modern.states import ModernGroupState
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class GroupLife(RuleBasedStateMachine):
                 client.is_in = True
                 self.send(client, request)
         group = life.group
-        assert group.state is ConsumerGroupState.STABLE
+        assert group.state is ModernGroupState.STABLE
         wanted: set[tuple[bytes, int]] = set()
         for client in self.clients:
             member = group.members[client.member_id]

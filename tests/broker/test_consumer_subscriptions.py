@@ -11,11 +11,10 @@ from broker.test_consumer_membership import A, beat, group_of, join, numbers, ow
 from support.consumer_groups import Life, id_of
 from support.consumer_groups import numbers as assigned
 from tidelog.coordinators.groups.consumer import draft
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.modern import topics
 from tidelog.coordinators.groups.modern.member import Subscription
-from tidelog.coordinators.groups.modern.states import MemberState
+from tidelog.coordinators.groups.modern.states import MemberState, ModernGroupState
 from tidelog.coordinators.groups.modern.subscriptions import Subscriptions, subscribed_names
 
 if TYPE_CHECKING:
@@ -71,12 +70,12 @@ def test_members_that_join_within_the_interval_are_assigned_together(
         life.ticks_ms = ticks_ms
         late = life.join(name, "t")
         assert (late.epoch, assigned(late.assigned)) == (1, [])
-    assert life.group.state is ConsumerGroupState.ASSIGNING
+    assert life.group.state is ModernGroupState.ASSIGNING
     life.ticks_ms = 999
     assert life.beat("a", 1).assigned is None
     life.ticks_ms = 1000
     assert assigned(life.beat("a", 1).assigned) == [0]
-    assert life.group.state is ConsumerGroupState.RECONCILING
+    assert life.group.state is ModernGroupState.RECONCILING
     assert counts == [1, 4]
 
 
@@ -137,7 +136,7 @@ def test_a_topic_that_is_no_longer_wanted_is_taken_away_at_once() -> None:
     answer = life.beat("a", 1, topic_names=("t",))
     assert (answer.epoch, answer.assigned) == (1, {T: {0, 1}})
     member = life.group.members["a"]
-    assert (member.state, member.revoking) == (MemberState.UNREVOKED_PARTITIONS, {U: {0: 1}})
+    assert (member.state, member.revoking) == (MemberState.UNREVOKED, {U: {0: 1}})
     assert life.beat("a", 1, {T: frozenset({0, 1})}).epoch == 1
     assert life.group.members["a"].revoking == {}
     life.ticks_ms = 1000
@@ -174,7 +173,7 @@ def test_the_target_of_an_unwanted_topic_is_not_given() -> None:
     life.ticks_ms = 1000
     life.join("a", "t", "u")
     assert life.group.targets["a"] == {T: {3}, U: {0}}
-    assert life.group.members["a"].state is MemberState.UNRELEASED_PARTITIONS
+    assert life.group.members["a"].state is MemberState.UNRELEASED
     life.beat("a", 2, {U: frozenset({0})}, topic_names=("u",))
     life.beat("b", 1)
     life.beat("b", 1, {T: frozenset({0, 1, 2})})

@@ -20,8 +20,7 @@ from support.mixed_groups import (
 )
 from tidelog.coordinators.groups.classic.group import Group, GroupState
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
-from tidelog.coordinators.groups.modern.states import MemberState
+from tidelog.coordinators.groups.modern.states import MemberState, ModernGroupState
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.groups import (
     HeartbeatRequest,
@@ -102,7 +101,7 @@ def test_members_move_one_after_the_other(is_cooperative: bool) -> None:
         clients.append(ConsumerClient(broker, f"new-{number}"))
         settle(broker, clients)
         assert set(owners(clients)) == ALL
-        assert consumer_group(broker).state is ConsumerGroupState.STABLE
+        assert consumer_group(broker).state is ModernGroupState.STABLE
         old.leave()
         clients.remove(old)
         settle(broker, clients)
@@ -134,7 +133,7 @@ def test_a_cooperative_member_keeps_what_it_may_keep() -> None:
     assert (answer.protocol_type, answer.protocol_name) == ("consumer", "cooperative-sticky")
     assert (answer.leader, answer.members) == ("", [])
     assert len(old.owned) == 2
-    assert consumer_group(broker).members[old.member_id].state is MemberState.UNREVOKED_PARTITIONS
+    assert consumer_group(broker).members[old.member_id].state is MemberState.UNREVOKED
     assert old.must_join, "the client revokes and joins again"
     assert not new.owned
     old.join()

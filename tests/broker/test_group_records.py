@@ -9,7 +9,7 @@ import pytest
 from tidelog.coordinators.groups.classic.group import GroupState
 from tidelog.coordinators.groups.classic.records import group_record, group_tombstone
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
+from tidelog.coordinators.groups.modern.states import ModernGroupState
 from tidelog.coordinators.groups.now import Now
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.coordinators.groups.records import GroupChange, decode, offset_record
@@ -77,7 +77,7 @@ def test_a_whole_log_of_kafka_loads_with_groups_of_both_protocols() -> None:
     assert shard.groups["wire1"].is_empty
     group = shard.groups["wire2"]
     assert isinstance(group, ConsumerGroup)
-    assert group.state is ConsumerGroupState.EMPTY, "its member has left"
+    assert group.state is ModernGroupState.EMPTY, "its member has left"
     assert shard.latest.of_group("wire1")["fc-none"][0].offset == 10
     assert not shard.committed.of_group("wire1")
     shard.advance(3)

@@ -9,9 +9,9 @@ import pytest
 
 from support.streams_groups import AT_ONCE, Client, StreamsLife, Subtopology, TopicInfo, word_count
 from tidelog.coordinators.groups.modern.requests import RefusedError
+from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog.coordinators.groups.streams.member import Endpoint, StreamsMember
 from tidelog.coordinators.groups.streams.requests import StreamsHeartbeat, check
-from tidelog.coordinators.groups.streams.states import MemberState
 from tidelog.coordinators.groups.streams.tasks import NO_TASKS
 from tidelog.coordinators.groups.streams.topology import Status
 from tidelog_protocol.errors import ErrorCode
@@ -63,11 +63,11 @@ def test_a_second_member_gets_tasks_once_the_first_has_given_them_back() -> None
     assert (first.epoch, first.active) == (2, ALL_TASKS)
     assert second.join().epoch == 3
     assert second.active == set()
-    assert life.group.members["n"].state is MemberState.UNRELEASED_TASKS
+    assert life.group.members["n"].state is MemberState.UNRELEASED
     assert life.group.state.value == "Reconciling"
     answer = first.beat()
     assert (answer.epoch, len(first.active)) == (2, 2), "it is asked to give back two"
-    assert life.group.members["m"].state is MemberState.UNREVOKED_TASKS
+    assert life.group.members["m"].state is MemberState.UNREVOKED
     assert second.beat().assigned is None
     assert first.beat().epoch == 3
     second.beat()

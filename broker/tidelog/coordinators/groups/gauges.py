@@ -9,9 +9,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
-from tidelog.coordinators.groups.share.states import ShareGroupState
-from tidelog.coordinators.groups.streams.states import StreamsGroupState
+from tidelog.coordinators.groups.modern.states import STATES_OF
 from tidelog.metrics.meters import Name, Sample
 from tidelog_storage.types import TopicPartition
 
@@ -29,12 +27,6 @@ _CLASSIC = "classic"
 _CLASSIC_NUMBER = Name("kafka.coordinator.group", "GroupMetadataManager", "NumGroups")
 _COORDINATOR = ("kafka.server", "group-coordinator-metrics")
 _NUMBER = Name(*_COORDINATOR, "group-count")
-_STATES: dict[str, type[ConsumerGroupState | ShareGroupState | StreamsGroupState]] = {
-    "consumer": ConsumerGroupState,
-    "share": ShareGroupState,
-    "streams": StreamsGroupState,
-}
-"""The protocols of which Kafka counts groups by state, too."""
 _OFFSET = Name("kafka", "consumergroup", "current_offset")
 _LAG = Name("kafka", "consumergroup", "lag")
 
@@ -63,17 +55,17 @@ def _tell_numbers(meters: Meters, groups: GroupCoordinator) -> None:
 
     def number() -> Iterator[Sample]:
         counts = Counter[str](group.type for group in _all(groups))
-        for protocol in (_CLASSIC, *_STATES):
+        for protocol in (_CLASSIC, *STATES_OF):
             yield Sample((("protocol", protocol),), counts[protocol])
 
     def in_states(protocol: str) -> Iterator[Sample]:
         counts = Counter(group.state for group in _all(groups) if group.type == protocol)
-        for state in _STATES[protocol]:
+        for state in STATES_OF[protocol]:
             yield Sample((("state", state.value),), counts[state])
 
     meters.gauge(_CLASSIC_NUMBER, classic)
     meters.gauge(_NUMBER, number)
-    for protocol in _STATES:
+    for protocol in STATES_OF:
         meters.gauge(Name(*_COORDINATOR, f"{protocol}-group-count"), partial(in_states, protocol))
 
 

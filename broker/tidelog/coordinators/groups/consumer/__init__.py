@@ -1,6 +1,5 @@
 """Consumer groups of KIP-848: the broker assigns partitions, and members follow it one by one.
 
-states.py         states of a group
 member.py         one member: what it says about itself, its epoch, what it has; pure
 reconciliation.py the next step of a member towards its target assignment; pure
 assignors.py      `uniform` and `range`; pure

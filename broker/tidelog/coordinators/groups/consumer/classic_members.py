@@ -101,7 +101,7 @@ def check_sync(
     ):
         raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     # A member that must revoke has joined already; it is asked to join again when it has synced.
-    is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
+    is_revoking = member.state is MemberState.UNREVOKED
     if _is_behind(group, member) and not is_revoking:
         group.deadlines.must_join(member, now)
         raise RefusedError(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -118,10 +118,8 @@ def check_heartbeat(
     group.alive(member, now)
     if (
         _is_behind(group, member)
-        or member.state is MemberState.UNREVOKED_PARTITIONS
-        or (
-            member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member)
-        )
+        or member.state is MemberState.UNREVOKED
+        or (member.state is MemberState.UNRELEASED and not group.waits_for_others(member))
     ):
         group.deadlines.must_join(member, now)
         raise RefusedError(ErrorCode.REBALANCE_IN_PROGRESS)

@@ -10,7 +10,6 @@ from tidelog.coordinators.groups.consumer.draft import Draft, preferred_assignor
 from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS, ConsumerMember
 from tidelog.coordinators.groups.consumer.reconciliation import Wish, next_step
 from tidelog.coordinators.groups.consumer.records import RECORDS
-from tidelog.coordinators.groups.consumer.states import ConsumerGroupState
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.modern.group import ModernGroup
 from tidelog.coordinators.groups.modern.member import (
@@ -20,7 +19,7 @@ from tidelog.coordinators.groups.modern.member import (
 )
 from tidelog.coordinators.groups.modern.records import Record
 from tidelog.coordinators.groups.modern.requests import Answer, RefusedError
-from tidelog.coordinators.groups.modern.states import MemberState
+from tidelog.coordinators.groups.modern.states import MemberState, is_reconciled
 from tidelog.coordinators.groups.modern.subscriptions import Subscriptions
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_records import ConsumerGroupPartitionMetadataKey
@@ -61,17 +60,6 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         self._statics: dict[str, str] = {}  # member ids by instance id
         self._owners: dict[tuple[bytes, int], str] = {}
         self._has_partition_metadata = False  # a record that Kafka wrote until 4.0
-
-    @property
-    def state(self) -> ConsumerGroupState:
-        """The state, which follows from the members."""
-        if not self.members:
-            return ConsumerGroupState.EMPTY
-        if self.epoch > self.assignment_epoch:
-            return ConsumerGroupState.ASSIGNING
-        if self.is_reconciled:
-            return ConsumerGroupState.STABLE
-        return ConsumerGroupState.RECONCILING
 
     @property
     def assignor(self) -> str:
@@ -133,7 +121,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         return (
             not self.is_stale
             and self.epoch == self.assignment_epoch
-            and member.is_reconciled(self.epoch)
+            and is_reconciled(member, self.epoch)
         )
 
     def check_room(self, member_id: str) -> None:
@@ -147,12 +135,6 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
 
     def _reconciled(self, draft: Draft, request: Heartbeat, wish: Wish) -> ConsumerMember:
         member = draft.member
-        if member.state is MemberState.UNKNOWN and (request.owned is None or request.owned):
-            raise RefusedError(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                "The consumer group member is in a unknown state. The member must abandon all its "
-                "partitions and rejoin.",
-            )
         owner_ids = {member.member_id, draft.replaced and draft.replaced.member_id, None}
         return next_step(
             member,
@@ -249,7 +231,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         """Return how long a member may take to revoke partitions, None if it need not; a classic
         one has its time to join instead."""
         said = member.subscription
-        is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS and said.classic is None
+        is_revoking = member.state is MemberState.UNREVOKED and said.classic is None
         return said.rebalance_timeout_ms if is_revoking else None
 
     # ---- records -----------------------------------------------------------------------------

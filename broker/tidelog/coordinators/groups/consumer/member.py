@@ -41,10 +41,6 @@ class ConsumerMember(NamedTuple):
     assigned: Epochs = NO_PARTITIONS
     revoking: Epochs = NO_PARTITIONS
 
-    def is_reconciled(self, target_epoch: int) -> bool:
-        """Return whether the member has reached the target assignment of this epoch."""
-        return self.state is MemberState.STABLE and self.epoch == target_epoch
-
     @property
     def held(self) -> Partitions:
         """The partitions that the member has or must still revoke."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS
+from tidelog.coordinators.groups.modern.reconciliation import must_wait
 from tidelog.coordinators.groups.modern.states import MemberState
 
 if TYPE_CHECKING:
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.modern.member import Partitions
 
 __all__ = ["Target", "Wish", "next_step"]
+
+_REFUSAL = (
+    "The consumer group member is in a unknown state. The member must abandon all its partitions "
+    "and rejoin."
+)
 
 
 class Target(NamedTuple):
@@ -44,10 +50,15 @@ def next_step(
     """Return the member after its next step, or the same one if it must wait.
 
     `owned` is what the member says that it owns, None if it does not say; `is_taken` tells whether
-    another member still has a partition.
+    another member still has a partition. RefusedError for a member in an unknown state.
     """
-    is_unrevoked = member.state is MemberState.UNREVOKED_PARTITIONS
-    if member.is_reconciled(target.epoch) or (is_unrevoked and _owns_any(owned, member.revoking)):
+    if must_wait(
+        member,
+        target.epoch,
+        owns_any=owned is None or bool(owned),
+        owns_revoked=_owns_any(owned, member.revoking),
+        refusal=_REFUSAL,
+    ):
         return _without_unwanted(member, owned, wish.topics) if wish.is_changed else member
     targets = {topic: wanted for topic, wanted in target.partitions.items() if topic in wish.topics}
     kept: dict[bytes, dict[int, int]] = {}
@@ -58,7 +69,7 @@ def next_step(
             place = kept if partition in wanted else revoking
             place.setdefault(topic, {})[partition] = epoch
     if revoking and _owns_any(owned, revoking):
-        return member.moved(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, revoking)
+        return member.moved(MemberState.UNREVOKED, member.epoch, kept, revoking)
     is_waiting = False
     for topic, wanted in targets.items():
         for partition in sorted(wanted - kept.get(topic, {}).keys()):
@@ -66,7 +77,7 @@ def next_step(
                 is_waiting = True
             else:
                 kept.setdefault(topic, {})[partition] = target.epoch
-    state = MemberState.UNRELEASED_PARTITIONS if is_waiting else MemberState.STABLE
+    state = MemberState.UNRELEASED if is_waiting else MemberState.STABLE
     return member.moved(state, target.epoch, kept, NO_PARTITIONS)
 
 
@@ -83,7 +94,7 @@ def _without_unwanted(
         for topic in {*member.revoking, *gone}
     }
     if _owns_any(owned, revoking):
-        return member.moved(MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, revoking)
+        return member.moved(MemberState.UNREVOKED, member.epoch, kept, revoking)
     return member.moved(member.state, member.epoch, kept, member.revoking)
 
 

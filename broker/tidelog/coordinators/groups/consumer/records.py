@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS, ConsumerMember
 from tidelog.coordinators.groups.modern.member import LEAVING, Subscription
 from tidelog.coordinators.groups.modern.records import PartitionRecords, Record
-from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import consumer_records
 from tidelog_protocol.messages.consumer_records import (
@@ -98,7 +97,7 @@ class _ConsumerRecords(PartitionRecords[ConsumerMember]):
         return member._replace(
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
-            state=MemberState(value.state),
+            state=self.state_of(value.state),
             assigned=_epochs(value.assigned_partitions, value.member_epoch),
             revoking=_epochs(value.partitions_pending_revocation, value.member_epoch),
         )

@@ -2,7 +2,8 @@
 
 group.py          a group: its epochs, members and targets; replays records; pure
 member.py         what a member says about itself, what an assignor sees of it; pure
-states.py         the states of a member that reads partitions
+states.py         the states of groups and of members, one table each; pure
+reconciliation.py what members wait for, by their states; pure
 requests.py       a refusal and an answer; pure
 records.py        records of all three kinds, from and to Kafka's bytes
 deadlines.py      when members must be heard of again; pure

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 from tidelog.coordinators.groups.modern.deadlines import Deadlines
 from tidelog.coordinators.groups.modern.member import FIRST_EPOCH, AnyMember
 from tidelog.coordinators.groups.modern.requests import RefusedError
+from tidelog.coordinators.groups.modern.states import ModernGroupState, is_reconciled, state_of
 from tidelog.coordinators.groups.modern.views import Limits
 from tidelog.coordinators.groups.now import NO_TIMESTAMP
 from tidelog_protocol.errors import ErrorCode
@@ -59,9 +60,19 @@ class ModernGroup(Generic[M, T, L]):
         return not self.members
 
     @property
+    def is_ready(self) -> bool:
+        """Return whether the topics that it needs are there."""
+        return True
+
+    @property
     def is_reconciled(self) -> bool:
         """Return whether every member has reached the target assignment."""
-        return all(each.is_reconciled(self.assignment_epoch) for each in self.members.values())
+        return all(is_reconciled(each, self.assignment_epoch) for each in self.members.values())
+
+    @property
+    def state(self) -> ModernGroupState:
+        """The state, which follows from the members."""
+        return state_of(self)
 
     def must_have(self, member_id: str) -> M:
         """Return a member, or refuse."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from tidelog.coordinators.groups.modern.states import MemberState
     from tidelog_protocol.messages.consumer_records import ConsumerGroupMemberMetadataValue
 
     ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
@@ -74,11 +75,8 @@ class AnyMember(Protocol):
         """The epoch before, accepted in a heartbeat, because an answer may be lost."""
 
     @property
-    def state(self) -> int:
-        """The number of its state in Kafka's records."""
-
-    def is_reconciled(self, target_epoch: int) -> bool:
-        """Return whether the member has reached the target assignment of this epoch."""
+    def state(self) -> MemberState:
+        """Its state."""
 
 
 class Subscribing(AnyMember, Protocol):

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from tidelog.coordinators.groups.modern.member import Partitions
+from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog_protocol.compiler import codec
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import (
@@ -70,8 +71,10 @@ class GroupRecords(Generic[M, T]):
     of what it says about itself, one of its target, and one of what it has.
     """
 
-    def __init__(self, messages: ModuleType, prefix: str) -> None:
-        """`messages` has the tables; their names begin with `prefix`."""
+    def __init__(self, messages: ModuleType, prefix: str, *, first_state: int = 0) -> None:
+        """`messages` has the tables; their names begin with `prefix`. Numbers of members' states
+        begin with `first_state`."""
+        self._first_state = first_state
 
         def tables(name: str) -> tuple[Any, Any]:
             return getattr(messages, f"{prefix}{name}Key"), getattr(
@@ -107,10 +110,14 @@ class GroupRecords(Generic[M, T]):
         value = self.current_value(
             member_epoch=member.epoch,
             previous_member_epoch=member.previous_epoch,
-            state=member.state,
+            state=min(MemberState.UNKNOWN, member.state + self._first_state),
             **held,
         )
         return Record(self.current_key(group_id=group_id, member_id=member.member_id), value)
+
+    def state_of(self, number: int) -> MemberState:
+        """Return the state that has this number in a record of what a member has."""
+        return MemberState(number - self._first_state)
 
     def new_member(self, member_id: str) -> M:
         """Return a member that has said nothing yet."""

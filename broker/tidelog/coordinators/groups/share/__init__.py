@@ -1,7 +1,6 @@
 """Share groups (KIP-932): several members read a partition, and acknowledge each record.
 
 share_groups.py  the parts below that a broker has
-states.py      states of a group
 member.py      one member: what it says about itself, its epoch, what it has; pure
 assignor.py    `simple`, the assignor; pure
 partitions.py  the share partitions of which there is state; pure

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.modern.draft import is_too_early, target_records
 from tidelog.coordinators.groups.modern.member import Subscriber
+from tidelog.coordinators.groups.modern.states import is_reconciled
 from tidelog.coordinators.groups.share.assignor import simple_assignor
 from tidelog.coordinators.groups.share.member import NOTHING
 from tidelog.coordinators.groups.share.partitions import TopicPartitions
@@ -103,7 +104,7 @@ class Draft:
         """Move the member to the target assignment, without topics it does not subscribe to: the
         target may be older than the subscription."""
         before = self.member
-        if before.is_reconciled(self._target_epoch) and not self._is_changed:
+        if is_reconciled(before, self._target_epoch) and not self._is_changed:
             return
         subscribed = _ids(before, topics)
         partitions = {

@@ -13,7 +13,6 @@ from tidelog.coordinators.groups.share.draft import Draft
 from tidelog.coordinators.groups.share.member import ShareMember
 from tidelog.coordinators.groups.share.partitions import SharePartitions, TopicPartitions
 from tidelog.coordinators.groups.share.records import RECORDS, partitions_of, partitions_record
-from tidelog.coordinators.groups.share.states import ShareGroupState
 from tidelog.coordinators.groups.share.views import ShareLimits
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.share_group_records import ShareGroupStatePartitionMetadataKey
@@ -52,11 +51,6 @@ class ShareGroup(ModernGroup[ShareMember, Partitions, ShareLimits]):
         self.subscriptions = Subscriptions()  # of `members`
         self._begun: dict[bytes, int] = {}  # by topic: ticks_ms when its state was last begun
         self._is_unassigned: bool | None = None  # None: to be looked at
-
-    @property
-    def state(self) -> ShareGroupState:
-        """The state, which follows from the members."""
-        return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether members may read a topic."""

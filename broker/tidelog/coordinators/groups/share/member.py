@@ -26,10 +26,6 @@ class ShareMember(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NOTHING
 
-    def is_reconciled(self, target_epoch: int) -> bool:
-        """Return whether the member has reached the target assignment of this epoch."""
-        return self.state is MemberState.STABLE and self.epoch == target_epoch
-
     def moved(self, target_epoch: int, partitions: Partitions) -> ShareMember:
         """Return the member with these partitions, in this epoch."""
         if target_epoch == self.epoch:

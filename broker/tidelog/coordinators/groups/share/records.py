@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.modern.member import LEAVING, Subscription
 from tidelog.coordinators.groups.modern.records import PartitionRecords, Record
-from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog.coordinators.groups.share.member import NOTHING, ShareMember
 from tidelog.coordinators.groups.share.partitions import SharePartitions, TopicPartitions
 from tidelog_protocol.messages import share_group_records
@@ -64,7 +63,7 @@ class _ShareRecords(PartitionRecords[ShareMember]):
         return member._replace(
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
-            state=MemberState(value.state),
+            state=self.state_of(value.state),
             assigned={
                 each.topic_id: frozenset(each.partitions) for each in value.assigned_partitions
             },

@@ -1,6 +1,5 @@
 """Streams groups (KIP-1071): the coordinator assigns the tasks of a Kafka Streams application.
 
-states.py      states of a group and of its members
 topology.py    a topology beside the cluster's topics: its tasks, why it is not ready; values
 internal_topics.py  how many partitions each internal topic has, which are missing; pure
 tasks.py       sets of active, standby and warm-up tasks; values

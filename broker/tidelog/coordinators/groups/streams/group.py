@@ -12,13 +12,13 @@ from tidelog.coordinators.groups.modern.group import ModernGroup
 from tidelog.coordinators.groups.modern.member import LEAVING
 from tidelog.coordinators.groups.modern.records import Record
 from tidelog.coordinators.groups.modern.requests import RefusedError
+from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog.coordinators.groups.streams.draft import Draft, first_assignment
 from tidelog.coordinators.groups.streams.endpoints import endpoints_of
 from tidelog.coordinators.groups.streams.holders import TaskHolders
 from tidelog.coordinators.groups.streams.member import StreamsMember
 from tidelog.coordinators.groups.streams.records import RECORDS
 from tidelog.coordinators.groups.streams.requests import StreamsAnswer
-from tidelog.coordinators.groups.streams.states import MemberState, StreamsGroupState
 from tidelog.coordinators.groups.streams.tasks import TaskSets
 from tidelog.coordinators.groups.streams.topology import GroupStatus, InternalTopic, Status
 from tidelog.coordinators.groups.streams.views import StreamsLimits
@@ -74,17 +74,9 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSets, StreamsLimits]):
         self._shutdown_by: str | None = None  # the member that asked for it first
 
     @property
-    def state(self) -> StreamsGroupState:
-        """The state, which follows from the members."""
-        if not self.members:
-            return StreamsGroupState.EMPTY
-        if self.topology is None or self.topology.epoch != self.validated_epoch:
-            return StreamsGroupState.NOT_READY
-        if self.epoch > self.assignment_epoch:
-            return StreamsGroupState.ASSIGNING
-        if self.is_reconciled:
-            return StreamsGroupState.STABLE
-        return StreamsGroupState.RECONCILING
+    def is_ready(self) -> bool:
+        """Return whether all topics of the topology are there, and fit."""
+        return self.topology is not None and self.topology.epoch == self.validated_epoch
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether tasks of members read a topic."""
@@ -216,7 +208,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSets, StreamsLimits]):
 
     def revocation_ms(self, member: StreamsMember) -> int | None:
         """Return how long a member may take to give tasks back, None if it need not."""
-        is_revoking = member.state is MemberState.UNREVOKED_TASKS
+        is_revoking = member.state is MemberState.UNREVOKED
         return member.description.rebalance_timeout_ms if is_revoking else None
 
     def next_deadline_ms(self) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidelog.coordinators.groups.streams.states import MemberState
+from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog.coordinators.groups.streams.tasks import NOTHING, HeldTasks
 
 __all__ = ["Description", "Endpoint", "StreamsMember"]
@@ -47,10 +47,6 @@ class StreamsMember(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: HeldTasks = NOTHING
     revoking: HeldTasks = NOTHING
-
-    def is_reconciled(self, target_epoch: int) -> bool:
-        """Return whether the member has reached the target assignment of this epoch."""
-        return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def moved(
         self, state: MemberState, epoch: int, assigned: HeldTasks, revoking: HeldTasks

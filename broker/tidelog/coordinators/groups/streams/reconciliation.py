@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.modern.requests import RefusedError
-from tidelog.coordinators.groups.streams.states import MemberState
+from tidelog.coordinators.groups.modern.reconciliation import must_wait
+from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog.coordinators.groups.streams.tasks import NOTHING, HeldTasks
-from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +19,11 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.streams.tasks import Tasks, TaskSets
 
 __all__ = ["Target", "next_step"]
+
+_REFUSAL = (
+    "The streams group member is in a unknown state. The member must abandon all its tasks and "
+    "rejoin."
+)
 
 
 class Target(NamedTuple):
@@ -37,21 +41,15 @@ def next_step(
     `owned` is what the member says that it owns, None if it does not say. RefusedError for a member
     in an unknown state that still owns tasks.
     """
-    if member.is_reconciled(target.epoch):
+    if must_wait(
+        member,
+        target.epoch,
+        owns_any=owned is None or any(owned),
+        owns_revoked=owned is None or owned.has_any(member.revoking),
+        refusal=_REFUSAL,
+    ):
         return member
-    epoch = member.epoch
-    if member.state is MemberState.UNREVOKED_TASKS:
-        if owned is None or owned.has_any(member.revoking):
-            return member
-        epoch += 1
-    elif member.state is MemberState.UNKNOWN:
-        if owned is None or any(owned):
-            raise RefusedError(
-                ErrorCode.FENCED_MEMBER_EPOCH,
-                "The streams group member is in a unknown state. The member must abandon all its "
-                "tasks and rejoin.",
-            )
-        epoch = target.epoch
+    epoch = member.epoch + (member.state is MemberState.UNREVOKED)
     return _moved(member, epoch, target, owned, holders)
 
 
@@ -80,7 +78,7 @@ def _moved(
     kept = _of(before.active, active.kept)
     if any(revoking) and (owned is None or owned.has_any(revoking)):
         assigned = HeldTasks(kept, standby.kept, warmup.kept)
-        return member.moved(MemberState.UNREVOKED_TASKS, epoch, assigned, revoking)
+        return member.moved(MemberState.UNREVOKED, epoch, assigned, revoking)
     assigned = HeldTasks(
         {
             key: {**kept.get(key, {}), **dict.fromkeys(active.added.get(key, ()), target.epoch)}
@@ -90,7 +88,7 @@ def _moved(
         _merged(warmup.kept, warmup.added),
     )
     is_waiting = active.is_waiting or standby.is_waiting or warmup.is_waiting
-    state = MemberState.UNRELEASED_TASKS if is_waiting else MemberState.STABLE
+    state = MemberState.UNRELEASED if is_waiting else MemberState.STABLE
     return member.moved(state, target.epoch, assigned, NOTHING)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from tidelog.coordinators.groups.modern.member import LEAVING
 from tidelog.coordinators.groups.modern.records import GroupRecords, Record
 from tidelog.coordinators.groups.streams.member import Description, Endpoint, StreamsMember
-from tidelog.coordinators.groups.streams.states import MemberState
 from tidelog.coordinators.groups.streams.tasks import NOTHING, HeldTasks, TaskSets
 from tidelog_protocol.messages import streams_group_records
 from tidelog_protocol.messages.streams_group_records import (
@@ -131,7 +130,7 @@ class _StreamsRecords(GroupRecords[StreamsMember, TaskSets]):
         return member._replace(
             epoch=epoch,
             previous_epoch=value.previous_member_epoch,
-            state=MemberState(value.state),
+            state=self.state_of(value.state),
             assigned=HeldTasks(
                 _epochs(value.active_tasks, epoch),
                 _sets(value.standby_tasks),
@@ -151,7 +150,7 @@ class _StreamsRecords(GroupRecords[StreamsMember, TaskSets]):
         )
 
 
-RECORDS = _StreamsRecords(streams_group_records, "StreamsGroup")
+RECORDS = _StreamsRecords(streams_group_records, "StreamsGroup", first_state=1)
 
 
 def topology_record(group_id: str, topology: StreamsGroupTopologyValue) -> Record:
