@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from support.snippets import ALL, Snippet, of
+from support.snippets import ALL, ROOT, Snippet, of
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.properties import parse_properties
 
@@ -106,6 +106,7 @@ esac
 """
 BEGINNING = """\
 set -eu
+cp() { mkdir copy && tar xJf "$KILLED" -C copy --strip-components 1; }  # for a directory of Kafka
 pip() { :; }
 make() { :; }
 curl() {
@@ -128,7 +129,11 @@ def test_shell(snippet: Snippet, folder: Path) -> None:
     shim.write_text(SHIM.format(tidelog=tidelog, folder=folder))
     shim.chmod(0o755)
     script = BEGINNING + IN_BACKGROUND.sub(r"\1\nready", snippet.text)
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "KILLED": str(ROOT / "tests/compat/directories/killed.tar.xz"),
+    }
     shell = subprocess.Popen(
         ["bash", "-c", script],
         stdin=subprocess.DEVNULL,
