@@ -8,7 +8,7 @@ share_groups.py  a share group (KIP-932) alone; cluster/work/share_groups.py  be
                  share_members.py share_clients.py share_writers.py are its clients, share_world.py
                  what these need of a run, share_history.py what they are promised;
                  share_states.py  its stored state alone
-streams_groups.py  a group of Kafka Streams (KIP-1071): the same for its instances
+streams_groups.py  a group of Kafka Streams (KIP-1071): the same for its instances, or exactly once
 history.py    what clients were told, and what that obliges the broker to
 raw_logs.py   logs as the bytes on the disk say
 checkers.py   what must hold at every step, death and start, and at the end

@@ -53,7 +53,7 @@ class GroupsWorld(ClusterWorld):
     def __init__(self, loop: SimLoop, seed: int) -> None:
         plan = draw_plan(seed)
         super().__init__(loop, seed, BROKERS, plan)
-        self.transactions.is_on = False
+        self.transactions.is_on = self.is_about_transactions
         self.faults = ClusterFaults(self, plan)
 
     async def _run(self) -> None:
@@ -65,11 +65,17 @@ class GroupsWorld(ClusterWorld):
         admin = ClusterAdmin(self, 0)
         await self.served([self.spawn("admin", self._create(admin))], "creating topics")
         await self.served([self.spawn("admin", self.work.create())], "creating topics")
+        if self.transactions.is_on:
+            await self.served([self.spawn("admin", self.transactions.create())], "topics")
+            self.transactions.start()
         self.work.start()
         await self.faults.run()
         self.is_quiet = self.all_written = True
         await self.work.finish()
+        if self.transactions.is_on:
+            await self.transactions.finish()
         await self.within(WHOLE_S_MAX, "the cluster is not whole", self.lag)
+        self.transactions.check()
         for keeper in self._keepers.values():
             keeper.cancel()
         await asyncio.sleep(0)

@@ -50,7 +50,7 @@ from sim.rotten_state import run_rotten_state
 from sim.run import run_seed
 from sim.scrubs import run_scrubs
 from sim.share_groups import run_share_groups
-from sim.streams_groups import run_streams_groups
+from sim.streams_groups import run_exactly_once, run_streams_groups
 from sim.test_file_mutants import PLAYS as FILE_PLAYS
 from sim.test_remote_lineage import live as live_branches
 from sim.test_remote_tier import live
@@ -173,6 +173,7 @@ GROUNDS = (
     Ground("consumer groups", groups.MUTANTS, _play(run_consumer_groups)),
     Ground("a share group alone", shares.MUTANTS, _play(run_share_groups)),
     Ground("streams groups", streams.MUTANTS, _play(run_streams_groups)),
+    Ground("streams groups exactly once", streams.EXACTLY_ONCE, _play(run_exactly_once)),
     Ground("changing voters", voters.MUTANTS, _play(run_changing_voters)),
     Ground("cuts", storage.CUTS, _play(run_cuts)),
     Ground("folder lives", folders.LIVES, _play(run_folder_lives)),

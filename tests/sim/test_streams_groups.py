@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.streams_groups import run_streams_groups
+from sim.streams_groups import run_exactly_once, run_streams_groups
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -36,3 +36,20 @@ def test_everything_is_done_within_some_seeds() -> None:
 
 def test_a_seed_gives_the_same_run_twice() -> None:
     assert run_streams_groups(1) == run_streams_groups(1)
+
+
+@pytest.mark.parametrize("seed", [2])  # with a zombie
+def test_instances_copy_each_record_once(seed: int) -> None:
+    counts = run_exactly_once(seed)
+    assert counts["tasks of copiers"] > 0
+    assert counts["copies committed"] > 0
+
+
+@pytest.mark.nightly
+def test_everything_is_done_within_some_seeds_of_transactions() -> None:
+    missing = {"members that sleep", "zombie members refused", "zombies fenced"}
+    for seed in range(2, 30):
+        missing -= run_exactly_once(seed).keys()
+        if not missing:
+            return
+    assert not missing

@@ -12,6 +12,7 @@ from sim.groups import Member
 from sim.history import require
 from sim.wire import Lost
 from tidelog.replication.internal_topics import partition_for
+from tidelog.simulation.machines import host_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
@@ -34,6 +35,12 @@ def term_of(world: ClusterWorld, group: str) -> Term | None:
         return None
     state = topic.partitions[partition_for(group, len(topic.partitions))]
     return state.leader, state.leader_epoch
+
+
+def term_at(world: ClusterWorld, group: str, host: str) -> Term | None:
+    """The same if this host is it, else None."""
+    term = term_of(world, group)
+    return term if term is not None and host_of(term[0]) == host else None
 
 
 class CoordinatorClient:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.admin import AdminClient
+from sim.cluster.groups import term_at
 from sim.cluster.transactions_actors import Copier, TransactionalProducer
 from sim.cluster.transactions_checkers import LogOfTransactions, TransactionCheckers
-from sim.cluster.transactions_habits import Habits, habits_of, has_transactions
+from sim.cluster.transactions_habits import Habits, has_transactions
 from sim.cluster.transactions_ledger import Ledger
-from sim.cluster.transactions_members import MemberCopier
+from sim.cluster.transactions_members import SESSION_MS, MemberCopier
 from sim.cluster.transactions_reader import CommittedReader, Found
+from sim.cluster.transactions_streams import APPLICATION, StreamsCopier
 from sim.history import TopicHistory, Violation, require
 from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
 from tidelog.simulation.machines import replication_of
@@ -36,7 +39,7 @@ class Transactions:
         self.world = world
         self.rng = random.Random(f"{world.seed}:transactions-of-run")
         self.is_on = world.is_about_transactions or has_transactions(world.seed)
-        self.habits = habits_of(world.seed) if self.is_on else Habits()
+        self.habits = world.transaction_habits(world.seed) if self.is_on else Habits()
         self.ledger = Ledger(world.history)
         self.checkers = TransactionCheckers(world)
         self.topics: list[str] = []
@@ -87,6 +90,10 @@ class Transactions:
         self.targets = await self._create(admin, TARGET, self.rng.randint(1, 2))
         self.topics = [SOURCE, TARGET]
         admin.cluster.close()
+        if self.habits.instances:
+            observer = self.world.observer
+            observer.sessions[APPLICATION] = SESSION_MS / 1000
+            observer.term_of = partial(term_at, self.world)
 
     async def _create(
         self, admin: AdminClient, name: str, partitions: int
@@ -130,13 +137,19 @@ class Transactions:
         ]
         self.copies = [(each.group, {each.name}) for each in self.copiers]
         acked: dict[int, int] = {}
+        tasks_acked: dict[int, int] = {}
         members: list[Copier] = [
             MemberCopier(self.world, f"member-copier-{number}", "copiers", acked)
             for number in range(self.habits.members)
         ]
-        if members:
-            self.copies.append(("copiers", {each.name for each in members}))
-        self.copiers += members
+        instances: list[Copier] = [
+            StreamsCopier(self.world, f"instance-copier-{number}", APPLICATION, tasks_acked)
+            for number in range(self.habits.instances)
+        ]
+        for group, several in (("copiers", members), (APPLICATION, instances)):
+            if several:
+                self.copies.append((group, {each.name for each in several}))
+        self.copiers += members + instances
         self._readers = [
             CommittedReader(self.world, f"committed-{number}")
             for number in range(rng.randint(1, 2))

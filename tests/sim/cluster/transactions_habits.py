@@ -7,6 +7,8 @@ import random
 from typing import TYPE_CHECKING, NamedTuple
 from unittest import mock
 
+from sim.cluster.transactions_streams import SETTINGS as STREAMS
+from sim.cluster.work.seeds import FIRST, work_of
 from tidelog.coordinators.transactions import decisions, transaction
 from tidelog.simulation.machine import COMPACTION
 
@@ -19,12 +21,14 @@ EXPIRY: Mapping[str, str] = {
     "transactional.id.expiration.ms": "1500",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "300",
 }
+INSTANCES = 0.08
 
 
 class Habits(NamedTuple):
     """None of it unless the seed says so."""
 
     members: int = 0  # copiers that share the source's partitions as a consumer group (KIP-447)
+    instances: int = 0  # the same as a streams group (KIP-1071)
     has_expiry: bool = False  # transactional ids are forgotten soon
     has_compaction: bool = False  # the internal topics are compacted all the time
     epoch_max: int | None = None  # where producer epochs end, and a new producer id begins
@@ -33,6 +37,7 @@ class Habits(NamedTuple):
         """For all of so many brokers."""
         compaction = {**COMPACTION, **(SEVERAL if brokers > 1 else {})}
         return {
+            **(STREAMS if self.instances else {}),
             **(EXPIRY if self.has_expiry else {}),
             **(compaction if self.has_compaction else {}),
         }
@@ -59,4 +64,14 @@ def habits_of(seed: int | str) -> Habits:
         has_expiry=rng.random() < 0.25,
         has_compaction=rng.random() < 0.35,
         epoch_max=rng.choice((None, None, 4, 9)),
+        instances=_instances_of(seed),
     )
+
+
+def _instances_of(seed: int | str) -> int:
+    """By chances of their own: the others stay what they were. Other work with streams groups has
+    settings of its own for them."""
+    rng = random.Random(f"{seed}:kafka streams exactly once")
+    if not isinstance(seed, int) or seed < FIRST or "streams groups" in work_of(seed):
+        return 0
+    return rng.choice((2, 3)) if rng.random() < INSTANCES else 0

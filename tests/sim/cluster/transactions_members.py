@@ -75,9 +75,7 @@ class MemberCopier(Copier):
     async def fill(self, client: TransactionalClient, attempt: Attempt) -> bool:
         """Copy what some partition of this member has now."""
         try:
-            if not self._is_assigned and not await self._join(client):
-                return False
-            if not await self._beats(client):
+            if not await self.is_current(client):
                 return False
         except Lost:
             return False
@@ -88,8 +86,18 @@ class MemberCopier(Copier):
             return await super().fill(client, attempt)
         except NotMember:
             self.world.history.count("zombie members refused")
-            self._forget_assignment()
+            self.not_a_member()
             raise
+
+    async def is_current(self, client: TransactionalClient) -> bool:
+        """Whether the group has it that we are a member, with the partitions of `places`."""
+        if not self._is_assigned and not await self._join(client):
+            return False
+        return await self._beats(client)
+
+    def not_a_member(self) -> None:
+        """Offsets are refused: the group has gone on."""
+        self._forget_assignment()
 
     async def before_offsets(self) -> None:
         """Asleep with records that nobody may see, because the offsets come too late."""
@@ -112,6 +120,10 @@ class MemberCopier(Copier):
     async def run(self) -> None:
         """Until everything is copied; then it leaves."""
         await super().run()
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Leave the group."""
         client = self._new_client()
         member: Any = LeaveGroupRequest.MemberIdentity(member_id=self.membership.member_id)
         message = LeaveGroupRequest(group_id=self.group, members=[member])

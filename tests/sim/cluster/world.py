@@ -29,6 +29,7 @@ from sim.cluster.remote_rot import RemoteRot, remote_rot_settings
 from sim.cluster.rot import Rot
 from sim.cluster.tier import Tier, TierAdmin
 from sim.cluster.transactions import Transactions
+from sim.cluster.transactions_habits import habits_of
 from sim.cluster.work.workload import Workload
 from sim.history import History, Violation, require
 from sim.observed import Observer, judge_clients
@@ -59,6 +60,7 @@ class ClusterWorld:
     is_about_transactions = False  # then a run has them whatever its seed says
     has_tier: bool | None = None  # None: its seed says
     kinds_of_work: tuple[str, ...] | None = None  # None: its seed says
+    transaction_habits = staticmethod(habits_of)
 
     def __init__(
         self, loop: SimLoop, seed: int, brokers: int, plan: Sequence[ClusterFault]

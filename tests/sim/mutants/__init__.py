@@ -68,6 +68,7 @@ _PLAYED: tuple[Mapping[str, Planting], ...] = (  # chance seldom meets these
     shares.MUTANTS,
     storage.CUTS,
     strangers.CARELESS,
+    streams.EXACTLY_ONCE,
     streams.MUTANTS,
     tier.BRANCHES,
     transactions.TOLD_MUTANTS,

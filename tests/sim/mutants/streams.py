@@ -1,6 +1,7 @@
 """Planted bugs of streams groups: tasks and their copies, sessions, fencing, topics, loading.
 
-They are looked for where members come and go and little else is done (`sim/streams_groups.py`).
+They are looked for where members come and go and little else is done (`sim/streams_groups.py`);
+those of `EXACTLY_ONCE` where they copy in transactions.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from sim.mutants.groups import heartbeats_renew_no_session, no_time_to_revoke, not_loaded
-from tidelog.coordinators.groups.streams import draft, group
+from tidelog.coordinators.groups.streams import commits, draft, group
 from tidelog.coordinators.groups.streams.group import StreamsGroup
 from tidelog.coordinators.groups.streams.holders import TaskHolders
 from tidelog.coordinators.groups.streams.tasks import TaskSets
+from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupMetadataKey,
@@ -108,6 +110,12 @@ def topologies_are_not_loaded(patch: Patch) -> None:
     not_loaded(patch, StreamsGroupTopologyKey)
 
 
+def zombie_instances_commit(patch: Patch) -> None:
+    """Offsets are taken in a transaction from instances that the group has gone on without."""
+    patch(commits, "commit_error", lambda *_: ErrorCode.NONE)
+
+
+EXACTLY_ONCE = {"zombie-instances-commit": zombie_instances_commit}
 MUTANTS: dict[str, Callable[[Patch], None]] = {
     "a-lost-answer-costs-the-tasks": a_lost_answer_costs_the_tasks,
     "a-task-is-left-over": a_task_is_left_over,

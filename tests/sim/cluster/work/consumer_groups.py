@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.classic_member import ClassicMember
 from sim.cluster.client import PAUSE_S
 from sim.cluster.consumer_member import ConsumerMember
-from sim.cluster.groups import NOT_NOW, CoordinatorClient, check_offsets, term_of
+from sim.cluster.groups import NOT_NOW, CoordinatorClient, check_offsets, term_at
 from sim.cluster.member_process import Habits, MemberProcess, Subscription
 from sim.cluster.transactions_habits import SEVERAL
 from sim.cluster.work.processes import Processes
@@ -24,7 +25,6 @@ from sim.history import require
 from sim.observed_beats import places_of
 from sim.wire import Lost
 from tidelog.simulation.machine import COMPACTION
-from tidelog.simulation.machines import host_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 
@@ -79,7 +79,7 @@ class ConsumerGroups(Processes):
         """The topic of the group's own."""
         observer = self.world.observer
         observer.sessions[GROUP] = self.session_ms / 1000
-        observer.term_of = self._term
+        observer.term_of = partial(term_at, self.world)
         self.topics.append(await self.create_topic(TOPIC, self.rng.randint(2, 6)))
         self._habits = Habits(
             self._subscriptions(),
@@ -88,10 +88,6 @@ class ConsumerGroups(Processes):
             random.Random(f"{self.world.seed}:cooperation").random() < 0.5,
         )
         self.world.clients += [f"beating-{number}" for number in range(len(self._has_instance))]
-
-    def _term(self, group: str, host: str) -> Any:
-        term = term_of(self.world, group)
-        return term if term is not None and host_of(term[0]) == host else None
 
     def _subscriptions(self) -> tuple[Subscription, ...]:
         """Those that members choose from: often all of them want the same."""

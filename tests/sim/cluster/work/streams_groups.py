@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.admin import PARTITIONS_MAX
 from sim.cluster.client import PAUSE_S
-from sim.cluster.groups import NOT_NOW, CoordinatorClient, check_offsets, term_of
+from sim.cluster.groups import NOT_NOW, CoordinatorClient, check_offsets, term_at
 from sim.cluster.member_process import Habits, Subscription
 from sim.cluster.streams_member import StreamsMember, internal_topics_of, sources_of, tasks_of
 from sim.cluster.transactions_habits import SEVERAL
@@ -21,7 +22,6 @@ from sim.cluster.work.processes import Processes
 from sim.history import require
 from sim.wire import Lost
 from tidelog.simulation.machine import COMPACTION
-from tidelog.simulation.machines import host_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.streams_groups import StreamsGroupDescribeRequest
 
@@ -76,7 +76,7 @@ class StreamsGroups(Processes):
         """The topic whose words are counted; another one may come late."""
         observer = self.world.observer
         observer.sessions[GROUP] = self._session_ms / 1000
-        observer.term_of = self._term
+        observer.term_of = partial(term_at, self.world)
         # It has as many partitions as any, as it must not grow: its internal topics do not, and an
         # application with other partitions than they have must be reset.
         self.topics.append(await self.create_topic(TOPIC, PARTITIONS_MAX))
@@ -85,10 +85,6 @@ class StreamsGroups(Processes):
         wanted = (Subscription(names),)
         self._habits = Habits(wanted, self.rng.choice(REBALANCES_MS), self._session_ms)
         self.world.clients += [f"{self.label}-{number}" for number in range(self._members)]
-
-    def _term(self, group: str, host: str) -> Any:
-        term = term_of(self.world, group)
-        return term if term is not None and host_of(term[0]) == host else None
 
     def start(self) -> None:
         """Instances begin, and die; a topic comes late."""
