@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from support.certificates import Authority, authority
 from support.clusters import run, until
@@ -16,7 +19,7 @@ from support.secured import BEARER_JAAS, SCRAM_JAAS, credential, plain_jaas
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig, ConfigError
 from tidelog.network.peer_security import PeerSecurities
 from tidelog.network.peers import PeerChannel, PeerError
-from tidelog.runtime import system_runtime
+from tidelog.runtime import SystemClock, system_runtime
 from tidelog.security.refused import RefusedError
 from tidelog.security.scram import Credentials
 from tidelog_protocol.messages.groups import HeartbeatRequest
@@ -28,6 +31,7 @@ from tidelog_protocol.messages.sasl import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from tidelog_protocol.schema import Message
 
@@ -165,6 +169,51 @@ def test_a_channel_authenticates(
             assert [each.throttle_time_ms for each in await asyncio.gather(*asked)] == [7, 7, 7]
             assert principals(it) == {"User:ANONYMOUS" if user == "ANONYMOUS" else f"User:{user}"}
             assert len(it.broker.connections.live) == 1
+
+    run(test)
+
+
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
+SIGNED = {
+    f"{ON}.oauthbearer.sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
+    f"{ON}.oauthbearer.sasl.login.callback.handler.class": (
+        f"{OAUTH}.OAuthBearerLoginCallbackHandler"
+    ),
+}
+
+
+def signed(key: ec.EllipticCurvePrivateKey, lifetime_s: int = 3600) -> str:
+    now_s = SystemClock().wall_ms() // 1000
+    claims = {"sub": "node", "iat": now_s - 7200, "exp": now_s + lifetime_s}
+    return jwt.encode(claims, key, "ES256")
+
+
+def test_a_channel_shows_the_signed_token_of_a_file(tmp_path: Path) -> None:
+    key, file, keys = ec.generate_private_key(ec.SECP256R1()), tmp_path / "t", tmp_path / "keys"
+    public = jwt.get_algorithm_by_name("ES256").to_jwk(key.public_key(), as_dict=True)
+    keys.write_text(json.dumps({"keys": [public]}))
+    file.write_text(signed(key) + "\n")
+    checks = f"{OAUTH}.OAuthBearerValidatorCallbackHandler"
+    settings = config(
+        "SASL_PLAINTEXT",
+        "OAUTHBEARER",
+        **SIGNED,
+        **{f"{ON}.oauthbearer.sasl.server.callback.handler.class": checks},
+        **{"sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(), TOKEN_URL: file.as_uri()},
+    )
+
+    async def test() -> None:
+        async with inner(settings) as it:
+            assert (await it.channel(settings).ask(HEARTBEAT)).throttle_time_ms == 7
+            assert principals(it) == {"User:node"}
+            channel = it.channel(settings)
+            for text, reason in ((signed(key, -60), "invalid_token"), ("", "there is no token")):
+                file.write_text(text)  # it is read again
+                with pytest.raises(PeerError, match=reason):
+                    await channel.ask(HEARTBEAT)
+            file.write_text(signed(key))
+            assert (await channel.ask(HEARTBEAT)).throttle_time_ms == 7
 
     run(test)
 
@@ -327,6 +376,26 @@ def test_a_connection_is_replaced_before_its_session_ends() -> None:
                 **{f"{ON}.oauthbearer.sasl.jaas.config": BEARER_JAAS.replace("_sub", "_x")},
             ),
             f"{ON}.oauthbearer.sasl.jaas.config",
+        ),
+        (
+            lambda: config("SASL_SSL", "OAUTHBEARER", **SIGNED),
+            TOKEN_URL,
+        ),
+        (
+            lambda: config("SASL_SSL", "OAUTHBEARER", **SIGNED, **{TOKEN_URL: "http://h/token"}),
+            TOKEN_URL,
+        ),
+        (
+            lambda: config("SASL_SSL", "OAUTHBEARER", **SIGNED, **{TOKEN_URL: "file:///not/there"}),
+            TOKEN_URL,
+        ),
+        (
+            lambda: config(
+                "SASL_SSL",
+                "OAUTHBEARER",
+                **{key: text.replace("LoginC", "C") for key, text in SIGNED.items()},
+            ),
+            f"{ON}.oauthbearer.sasl.login.callback.handler.class",
         ),
         (
             lambda: config("SSL", **{f"{ON}.ssl.truststore.certificates": "?"}),

@@ -181,14 +181,22 @@ def test_java_texts_escape_what_they_must(credentials: dict[str, Credentials]) -
     assert configuration("kcat", client).endswith('sasl.password=x"\\\n')
 
 
-def test_clients_that_make_their_tokens_have_no_others(credentials: dict[str, Credentials]) -> None:
+def test_clients_of_java_read_a_token_from_a_file(credentials: dict[str, Credentials]) -> None:
     from tidelog.control.credentials.clients import configuration
+    from tidelog.embedded.client_security import ClientSecurity
 
     given = client_of(credentials["sasl_ssl"], "h:1", {}, {"token": tokens.new("eve")})
     assert given.mechanism == "OAUTHBEARER"
-    for name in ("java", "kcat", "spark"):
-        with pytest.raises(tidelog.ClusterError, match="makes its tokens itself"):
-            configuration(name, given)
+    with pytest.raises(tidelog.ClusterError, match="makes its tokens itself"):
+        configuration("kcat", given)
+    for prefix, name in (("", "tidelog"), ("kafka.", "spark")):
+        config = configuration(name, given)
+        url = config[f"{prefix}sasl.oauthbearer.token.endpoint.url"]
+        file = Path(url.removeprefix("file://"))
+        assert file.read_text() == given.token()
+        assert file.stat().st_mode & 0o777 == 0o600
+    keywords = ClientSecurity(configuration("tidelog", given)).aiokafka_config()
+    assert asyncio.run(keywords["sasl_oauth_token_provider"].token()) == given.token()
     expired = client_of(credentials["sasl_ssl"], "h:1", {}, {"token": "expired"})
     assert "unsecuredLoginLifetimeSeconds" in configuration("java", expired)
     assert configuration("kafkajs", given)["sasl"]["token"] == given.token()

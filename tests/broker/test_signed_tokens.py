@@ -389,3 +389,15 @@ def test_without_pyjwt_the_start_says_what_is_missing(
     nothing: Any = None
     with pytest.raises(ConfigError, match=r"pip install 'tidelog\[security\]'"):
         server_exchanges(config.listener_settings("SASL_PLAINTEXT"), runtime, nothing, [])
+
+
+def test_a_running_broker_takes_no_url_that_it_was_not_started_with() -> None:
+    known = "https://issuer.example/keys"
+    config = BrokerConfig.from_properties(
+        {"node.id": "1", "sasl.oauthbearer.jwks.endpoint.url": known}
+    )
+    for name in ("jwks", "token"):
+        key = f"listener.name.new.oauthbearer.sasl.oauthbearer.{name}.endpoint.url"
+        assert config.with_dynamic({key: known}).given[key] == known
+        with pytest.raises(ConfigError, match="settings at the start"):
+            config.with_dynamic({key: "http://192.0.2.1/keys"})

@@ -21,7 +21,7 @@ from tidelog.config.listeners import (
     security_protocols,
     shared_port,
 )
-from tidelog.config.security_keys import SaslKeys, TlsKeys, TokenKeys
+from tidelog.config.security_keys import URLS, SaslKeys, TlsKeys, TokenKeys
 from tidelog.config.tiered_keys import TieredKeys, is_place_of_store
 from tidelog.config.vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
 from tidelog_storage.config import BROKER_KEYS, LogConfig
@@ -152,8 +152,19 @@ class BrokerConfig(
         }
         if not known:
             return self
+        self._check_urls(known)
         config = BrokerConfig.from_properties({**self.given, **known})
         return config.with_voters_of_log() if self.log_names_voters else config
+
+    def _check_urls(self, overrides: Mapping[str, str]) -> None:
+        """Let clients name no URL that the broker would read, but those that it was started with
+        (Kafka: org.apache.kafka.sasl.oauthbearer.allowed.urls, of its JVM)."""
+        allowed = {text for name, text in self.given.items() if name.endswith(URLS)}
+        for name, text in overrides.items():
+            if name.endswith(URLS) and text not in allowed:
+                raise ConfigError(
+                    name, f"{name}: {text} is not among the URLs of the settings at the start"
+                )
 
     def value(self, name: str) -> object:
         """Return the value of a key by its Kafka name."""

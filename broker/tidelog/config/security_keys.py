@@ -32,6 +32,13 @@ SIGNED_VALIDATORS = (f"{_BEARER}.{_VALIDATOR}", f"{_BEARER}.secured.{_VALIDATOR}
 UNSECURED_VALIDATOR = f"{_BEARER}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 VALIDATORS = (*SIGNED_VALIDATORS, UNSECURED_VALIDATOR)
 """What checks tokens of OAUTHBEARER; the second is the older name of the first."""
+_LOGIN = "OAuthBearerLoginCallbackHandler"
+SIGNED_LOGINS = (f"{_BEARER}.{_LOGIN}", f"{_BEARER}.secured.{_LOGIN}")
+UNSECURED_LOGIN = f"{_BEARER}.internals.unsecured.OAuthBearerUnsecuredLoginCallbackHandler"
+LOGINS = (*SIGNED_LOGINS, UNSECURED_LOGIN)
+"""Where tokens that are shown to others come from; the second is the older name of the first."""
+URLS = ("sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.token.endpoint.url")
+"""Settings with a URL that the broker reads."""
 _STORE_TYPES = ("JKS", "PKCS12", "PEM")
 
 
@@ -147,6 +154,17 @@ class SaslKeys:
         None,
         f"What checks tokens of OAUTHBEARER, for its listener: {_BEARER}.{_VALIDATOR} checks "
         "signed ones, and needs the extra [security]. Unset: unsecured ones, which are for tests.",
+    )
+    sasl_login_callback_handler_class: str | None = class_name(
+        None,
+        "Where this broker's tokens of OAUTHBEARER come from, for the listener of others: "
+        f"{_BEARER}.{_LOGIN} takes them from sasl.oauthbearer.token.endpoint.url. Unset: it makes "
+        "unsecured ones, which are for tests.",
+    )
+    sasl_oauthbearer_token_endpoint_url: str | None = string(
+        None,
+        "URL of the file with the token that this broker authenticates with, read again for each "
+        "connection.",
     )
     sasl_oauthbearer_jwks_endpoint_url: str | None = string(
         None,

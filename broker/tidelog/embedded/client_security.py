@@ -18,7 +18,7 @@ from tidelog.network.peers import tls_reason
 from tidelog.runtime import SystemClock, SystemRng
 from tidelog.security.conversation import authenticate
 from tidelog.security.jaas import login_entry
-from tidelog.security.login import Means, is_token, login_of, unsecured_tokens
+from tidelog.security.login import Means, is_token, login_of, tokens_of
 from tidelog.security.refused import RefusedError
 from tidelog.security.tls import client_context
 from tidelog_storage.config_key import ConfigError, collect_keys
@@ -39,6 +39,7 @@ _KEYS = {**collect_keys(TlsKeys), **collect_keys(SaslKeys)}
 _MECHANISM = "sasl.mechanism"
 _OWN = {"security.protocol", _MECHANISM}
 _NOT_SUPPORTED = ("sasl.client.callback.handler.class", "sasl.login.", "sasl.oauthbearer.")
+_SUPPORTED = ("sasl.login.callback.handler.class", "sasl.oauthbearer.token.endpoint.url")
 
 
 class _AtOnce:
@@ -66,7 +67,7 @@ class ClientSecurity:
             key = f"{prefix}security.protocol"
             raise ConfigError(key, f"{key}: {protocol!r} is none of {', '.join(PROTOCOLS)}")
         for name in properties:
-            if name.startswith(_NOT_SUPPORTED):
+            if name.startswith(_NOT_SUPPORTED) and name not in _SUPPORTED:
                 raise ConfigError(prefix + name, f"{prefix}{name} is not supported")
         given = {f"{prefix or '.'}{name}": text for name, text in properties.items()}
         values = {name.replace(".", "_"): key.default for name, key in _KEYS.items()}
@@ -83,7 +84,7 @@ class ClientSecurity:
             means = Means(SystemClock(), SystemRng(), _AtOnce())
             self._login = login_of(settings, prefix + _MECHANISM, self._mechanism, means)
             entry = login_entry(key, properties["sasl.jaas.config"], self._mechanism)
-            self._aiokafka = partial(_aiokafka_sasl, key, self._mechanism, entry.options)
+            self._aiokafka = partial(_aiokafka_sasl, settings, key, self._mechanism, entry.options)
 
     @staticmethod
     def names(name: str) -> bool:
@@ -124,10 +125,12 @@ class ClientSecurity:
             raise ClusterError(tls_reason(error)) from None
 
 
-def _aiokafka_sasl(key: str, mechanism: str, options: Mapping[str, str]) -> dict[str, Any]:
+def _aiokafka_sasl(
+    settings: ListenerSettings, key: str, mechanism: str, options: Mapping[str, str]
+) -> dict[str, Any]:
     config: dict[str, Any] = {"sasl_mechanism": mechanism}
     if mechanism == "OAUTHBEARER":
-        tokens = unsecured_tokens(key, options, SystemClock())
+        tokens = tokens_of(settings, key, options, SystemClock())
         return config | {"sasl_oauth_token_provider": aiokafka_provider(tokens)}
     if is_token(options):
         raise ConfigError(key, f"{key}: tokenauth=true is not known to aiokafka")

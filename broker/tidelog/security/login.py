@@ -16,7 +16,13 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.config.security_keys import MECHANISMS
+from tidelog.config.security_keys import (
+    BEARER,
+    LOGINS,
+    MECHANISMS,
+    SIGNED_LOGINS,
+    UNSECURED_LOGIN,
+)
 from tidelog.security.jaas import login_entry
 from tidelog.security.refused import RefusedError
 from tidelog.security.scram import ITERATIONS_MIN, SCRAM
@@ -32,9 +38,11 @@ if TYPE_CHECKING:
     """Sends a token; returns the server's answer."""
     Login = Callable[[Talk], Awaitable[None]]
 
-__all__ = ["Means", "is_token", "login_of", "unsecured_tokens"]
+__all__ = ["Means", "is_token", "login_of", "tokens_of", "unsecured_tokens"]
 
 ITERATIONS_MAX = 1 << 20  # about a second: a server that asks for more is not served
+TOKEN_BYTES_MAX = 64 << 10  # a file with more has no token
+_TOKEN = re.compile(rb"[-_~+/.a-zA-Z0-9]+=*")  # as servers take it
 _SERVER_FIRST = re.compile(
     r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,.*)?", re.DOTALL
 )
@@ -61,8 +69,9 @@ def login_of(settings: ListenerSettings, mechanism_key: str, mechanism: str, mea
     key = settings.key("sasl.jaas.config", mechanism)
     entry = login_entry(key, settings.value("sasl.jaas.config", mechanism), mechanism)
     options = entry.options
-    if mechanism == "OAUTHBEARER":
-        return partial(_bearer, unsecured_tokens(key, options, means.clock), _extensions(options))
+    if mechanism == BEARER:
+        tokens = tokens_of(settings, key, options, means.clock)
+        return partial(_bearer, partial(means.executor.run, tokens), _extensions(options))
     missing = [name for name in ("username", "password") if not options.get(name)]
     if missing:
         raise ConfigError(
@@ -180,6 +189,44 @@ def _extensions(options: Mapping[str, str]) -> str:
     return "".join(f"\x01{name}={text}" for name, text in found.items())
 
 
+def tokens_of(
+    settings: ListenerSettings, key: str, options: Mapping[str, str], clock: Clock
+) -> Callable[[], str]:
+    """Return what gives a token for each login: the content of a file, or a new unsecured one.
+    ConfigError; later on OSError and ValueError."""
+    name = "sasl.login.callback.handler.class"
+    handler = settings.value(name, BEARER)
+    if handler is None or handler == UNSECURED_LOGIN:
+        return unsecured_tokens(key, options, clock)
+    if handler not in SIGNED_LOGINS:
+        wrong = settings.key(name, BEARER)
+        raise ConfigError(wrong, f"{wrong}: {handler} is none of {', '.join(LOGINS)}")
+    key = settings.key("sasl.oauthbearer.token.endpoint.url", BEARER)
+    url = settings.value("sasl.oauthbearer.token.endpoint.url", BEARER)
+    if url is None:
+        raise ConfigError(key, f"{key}: is missing beside {name}")
+    if not url.startswith("file:///"):
+        raise ConfigError(key, f"{key}: {url} is no URL of a file, and others are not supported")
+    from urllib.parse import urlsplit  # noqa: PLC0415 - few brokers have a file
+    from urllib.request import url2pathname  # noqa: PLC0415
+
+    tokens = partial(_token_in, url2pathname(urlsplit(url).path))
+    try:
+        tokens()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(key, f"{key}: {url}: {reason}") from None
+    return tokens
+
+
+def _token_in(path: str) -> str:
+    with open(path, "rb") as file:
+        token = file.read(TOKEN_BYTES_MAX + 1).strip()
+    if len(token) > TOKEN_BYTES_MAX or _TOKEN.fullmatch(token) is None:
+        raise ValueError("it is no token")
+    return token.decode()
+
+
 def unsecured_tokens(key: str, options: Mapping[str, str], clock: Clock) -> Callable[[], str]:
     """Return what makes a new token with the claims of a login module's options; ConfigError names
     `key`."""
@@ -199,9 +246,13 @@ def _claim(kind: str, text: str) -> object:
     return text if kind == "String" else text[1:].split(text[:1]) if text else []
 
 
-async def _bearer(new_token: Callable[[], str], extensions: str, talk: Talk) -> None:
-    """Show a new unsecured token. A server that refuses it says why, and waits for an answer."""
-    reason = await talk(f"n,,\x01auth=Bearer {new_token()}{extensions}\x01\x01".encode())
+async def _bearer(new_token: Callable[[], Awaitable[str]], extensions: str, talk: Talk) -> None:
+    """Show a token. A server that refuses it says why, and waits for an answer."""
+    try:
+        token = await new_token()
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"there is no token: {error}") from None
+    reason = await talk(f"n,,\x01auth=Bearer {token}{extensions}\x01\x01".encode())
     if reason:
         await talk(b"\x01")
         raise RefusedError(reason.decode("utf-8", "replace"))

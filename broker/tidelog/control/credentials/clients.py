@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidelog.config.security_keys import SIGNED_LOGINS
 from tidelog.control.credentials import tokens
 from tidelog.control.errors import ClusterError
 
@@ -124,6 +126,9 @@ def _java_properties(client: Client) -> dict[str, str]:
     if client.mechanism is not None:
         config["sasl.mechanism"] = client.mechanism
         config["sasl.jaas.config"] = _jaas(client)
+        if client.has_token and not client.is_own_token:
+            config["sasl.login.callback.handler.class"] = SIGNED_LOGINS[0]
+            config["sasl.oauthbearer.token.endpoint.url"] = Path(client.token_file()).as_uri()
     return config
 
 
@@ -147,10 +152,10 @@ def _java_store(prefix: str, path: str, password: str) -> dict[str, str]:
 
 
 def _jaas(client: Client) -> str:
+    options: dict[str, str] = {}
     if client.has_token:
-        if not client.is_own_token:
-            raise ClusterError("Java makes its tokens itself: it has no others")
-        options = {"unsecuredLoginStringClaim_sub": client.user}
+        if client.is_own_token:
+            options["unsecuredLoginStringClaim_sub"] = client.user
         if client.is_expired:
             options["unsecuredLoginLifetimeSeconds"] = "-3600"
         module = f"{_MODULE}.oauthbearer.OAuthBearerLoginModule"

@@ -9,6 +9,7 @@ clients, in another process too.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -122,6 +123,12 @@ class Credentials:
         if not os.path.exists(f"{base}.p12"):
             self._sign_for_client(base, user, bad)
         return f"{base}.{ending}"
+
+    def token_file(self, token: str) -> str:
+        """Return the file of a token, the same for each call."""
+        path = f"{self.path}/token-{hashlib.sha256(token.encode()).hexdigest()[:16]}.jwt"
+        _write(path, token.encode())
+        return path
 
     def _authority(self) -> Authority:
         from tidelog.control.credentials.authority import Authority

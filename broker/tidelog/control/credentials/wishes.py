@@ -55,6 +55,8 @@ class Client:
     user: str = ""
     password: str = ""
     token: Callable[[], str] = str
+    token_file: Callable[[], str] = str
+    """Returns a file with the token, for clients that read one."""
     is_own_token: bool = True
     """Whether the token is the user's, which some clients make on their own."""
     is_expired: bool = False
@@ -136,10 +138,13 @@ def _sasl(credentials: Credentials, wishes: Wishes) -> dict[str, Any]:
     _check("mechanism", mechanism, MECHANISMS)
     if mechanism == "OAUTHBEARER":
         is_own, is_expired = token in (None, _EXPIRED), token == _EXPIRED
-        make = partial(tokens.new, user, is_expired=is_expired) if is_own else lambda: token
+        make: Callable[[], str] = partial(tokens.new, user, is_expired=is_expired)
+        if not is_own:
+            make = partial(str, token)
         return {
             "mechanism": mechanism,
             "token": make,
+            "token_file": lambda: credentials.token_file(make()),
             "is_own_token": is_own,
             "is_expired": is_expired,
         }
