@@ -7,6 +7,7 @@
     transaction_cases.py  of transactions
     tier_cases.py         of a remote tier
     control_case.py       of the control door
+    tls_cases.py          of TLS
     spark_case.py         of a Spark query
     results.py            table, JSON and noise
     plot.py               bars beside Apache Kafka's

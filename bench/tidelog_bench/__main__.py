@@ -30,6 +30,7 @@ from tidelog_bench.peers.tiered import S3_NAME
 from tidelog_bench.rounds import Plan, Samples, run_rounds
 from tidelog_bench.spark_case import SparkQuery
 from tidelog_bench.tier_cases import TIER_NAMES, measure_tiers
+from tidelog_bench.tls_cases import TLS_NAMES, measure_tls
 from tidelog_bench.transaction_cases import TRANSACTION_CASES
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def main() -> int:
         shown = measure_clusters(plan)
         shown = measure_tiers(plan) or shown
         shown = measure_control(plan) or shown
+        shown = measure_tls(plan) or shown
         peers = []
         if cases or spark or options.only in START_CASE:
             peers = [PEERS[name](Path(folder) / name.replace(" ", "-")) for name in names]
@@ -112,7 +114,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the names of all cases")
     options = parser.parse_args()
     if options.list:
-        print("\n".join([*results.ONE_BROKER, *CLUSTER_NAMES, *TIER_NAMES, CONTROL_NAME]))
+        names = [*results.ONE_BROKER, *CLUSTER_NAMES, *TIER_NAMES, CONTROL_NAME, *TLS_NAMES]
+        print("\n".join(names))
         parser.exit()
     return options
 

@@ -32,6 +32,7 @@ __all__ = [
     "START_CASE",
     "Case",
     "Metric",
+    "Requests",
     "RoundTrip",
     "Throughput",
     "Topic",
@@ -210,12 +211,13 @@ class Requests(Case):
 
     warm_up_share = 1.0
 
-    def __init__(self, api: str, connections: int, requests: int) -> None:
+    def __init__(self, api: str, connections: int, requests: int, *, of: str = "") -> None:
+        """`of` says what is measured, before the name."""
         self.api = api
         self.connections = connections
         self.requests = requests
         plural = "s" if connections > 1 else ""
-        self.name = f"one-record {api} requests, {connections} connection{plural}"
+        self.name = f"{of}one-record {api} requests, {connections} connection{plural}"
 
     def run(self, peer: Served, scale: float) -> dict[str, float]:
         """Rate of the measured part; CPU over warm-up and measured part."""

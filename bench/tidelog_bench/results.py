@@ -12,6 +12,7 @@ from tidelog_bench.cases import CASES, METRICS, START_CASE, names_of
 from tidelog_bench.cluster_case import CLUSTER_NAMES
 from tidelog_bench.control_case import CONTROL_NAME
 from tidelog_bench.tier_cases import TIER_NAMES
+from tidelog_bench.tls_cases import TLS_NAMES
 from tidelog_bench.transaction_cases import TRANSACTION_CASES
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ __all__ = ["as_json", "noise", "place", "table", "write_json"]
 OURS, REFERENCE = "tidelog", "kafka"
 NOISY = 0.25
 ONE_BROKER = [START_CASE, *names_of(CASES), *names_of(TRANSACTION_CASES)]
-_ALL = [*ONE_BROKER, *CLUSTER_NAMES, *TIER_NAMES, CONTROL_NAME]
+_ALL = [*ONE_BROKER, *CLUSTER_NAMES, *TIER_NAMES, CONTROL_NAME, *TLS_NAMES]
 ORDER = {name: place for place, name in enumerate(_ALL)}
 
 

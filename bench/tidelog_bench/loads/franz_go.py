@@ -66,6 +66,8 @@ def raw_requests(
 def _run(op: str, peer: Served, topic: str, options: Mapping[str, object]) -> dict[str, float]:
     words = [f"-{name}={value}" for name, value in options.items()]
     program = str(go_program("load"))
+    if peer.authority is not None:
+        words.append(f"-authority={peer.authority}")
     output = output_of([program, op, f"-bootstrap={peer.bootstrap}", f"-topic={topic}", *words])
     figures: dict[str, float] = json.loads(output)
     return figures

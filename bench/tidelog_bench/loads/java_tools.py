@@ -37,6 +37,7 @@ class JavaTools(Load):
             properties.append("buffer.memory=67108864")
         if work.batches.linger_ms is not None:
             properties.append(f"linger.ms={work.batches.linger_ms}")
+        properties += _security(peer)
         output = _run(
             "ProducerPerformance",
             ["--bootstrap-server", peer.bootstrap, "--topic", work.topic],
@@ -51,7 +52,7 @@ class JavaTools(Load):
 
     def consume(self, peer: Served, work: Work) -> Moved:
         """Its rate without the time of the group's first rebalance."""
-        properties = ["--command-property", "auto.offset.reset=earliest"]
+        properties = ["--command-property", "auto.offset.reset=earliest", *_security(peer)]
         output = _run(
             "ConsumerPerformance",
             ["--bootstrap-server", peer.bootstrap, "--topic", work.topic],
@@ -62,6 +63,14 @@ class JavaTools(Load):
         records, rate = int(cells[_FETCHED_COLUMN]), float(cells[_FETCH_RATE_COLUMN])
         assert records >= work.records, f"{records} of {work.records} records came"
         return Moved(records, records / rate)
+
+
+def _security(peer: Served) -> list[str]:
+    """Return the properties of its TLS, if it has some."""
+    if peer.authority is None:
+        return []
+    store = [f"ssl.truststore.location={peer.authority}", "ssl.truststore.type=PEM"]
+    return ["security.protocol=SSL", *store]
 
 
 def run_java(main: str, *options: Sequence[str]) -> str:

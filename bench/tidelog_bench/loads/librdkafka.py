@@ -1,6 +1,6 @@
 """librdkafka through confluent-kafka, in a Python process of its own.
 
-`python -m tidelog_bench.loads.librdkafka produce|consume BOOTSTRAP TOPIC RECORDS ...` is that
+`python -m tidelog_bench.loads.librdkafka produce|consume SETTINGS WORK` (both JSON) is that
 process; its result is one JSON object. Python's own cost of a record caps the rate: what the rows
 show is the broker's cost of librdkafka's batches and fetches.
 """
@@ -36,17 +36,20 @@ class Librdkafka(Load):
 
 def _run(op: str, peer: Served, work: Work) -> Moved:
     module = [sys.executable, "-m", "tidelog_bench.loads.librdkafka"]
-    output = output_of([*module, op, peer.bootstrap, json.dumps(work)])
+    settings = {"bootstrap.servers": peer.bootstrap}
+    if peer.authority is not None:
+        settings |= {"security.protocol": "ssl", "ssl.ca.location": str(peer.authority)}
+    output = output_of([*module, op, json.dumps(settings), json.dumps(work)])
     figures = json.loads(output)
     return Moved(figures["records"], figures["seconds"])
 
 
-def produce(bootstrap: str, work: Work) -> dict[str, Any]:
+def produce(broker: dict[str, str], work: Work) -> dict[str, Any]:
     """Produce all records; time from the first call to the last acknowledgement."""
     from confluent_kafka import Producer  # noqa: PLC0415
 
     settings: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
+        **broker,
         "enable.idempotence": True,
         "queue.buffering.max.messages": 500_000,
     }
@@ -83,13 +86,13 @@ def produce(bootstrap: str, work: Work) -> dict[str, Any]:
     return {"records": work.records, "seconds": seconds}
 
 
-def consume(bootstrap: str, work: Work) -> dict[str, Any]:
+def consume(broker: dict[str, str], work: Work) -> dict[str, Any]:
     """Consume all records; time from the first ones to the last."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition  # noqa: PLC0415
 
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **broker,
             "group.id": "bench",
             "enable.auto.commit": False,
             # It fetches ahead of Python; at its default bound of 64 MB it would then pause for a
@@ -118,10 +121,10 @@ def consume(bootstrap: str, work: Work) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> None:
     """Run one measurement in this process."""
-    op, bootstrap, described = arguments
+    op, broker, described = arguments
     topic, partitions, records, record_bytes, batches = json.loads(described)
     work = Work(topic, partitions, records, record_bytes, Batches(*batches))
-    print(json.dumps({"produce": produce, "consume": consume}[op](bootstrap, work)))
+    print(json.dumps({"produce": produce, "consume": consume}[op](json.loads(broker), work)))
 
 
 if __name__ == "__main__":

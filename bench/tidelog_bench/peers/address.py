@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import socket
+import ssl
 import struct
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 __all__ = [
     "active_controller",
@@ -82,9 +84,25 @@ def _first_ephemeral_port() -> int:
         return 32768
 
 
-def _ask(bootstrap: str, request: bytes, timeout_s: float = START_TIMEOUT_S) -> bytes:
+def _connected(
+    bootstrap: str, timeout_s: float = START_TIMEOUT_S, authority: Path | None = None
+) -> socket.socket:
+    """Connect, with TLS if the certificate of an authority is given; OSError."""
+    address = parse_address(bootstrap)
+    connection = socket.create_connection(address, timeout=timeout_s)
+    if authority is None:
+        return connection
+    try:
+        context = ssl.create_default_context(cafile=authority)
+        return context.wrap_socket(connection, server_hostname=address[0])
+    except OSError:
+        connection.close()
+        raise
+
+
+def _ask(connecting: socket.socket, request: bytes) -> bytes:
     """Receive one response with its size before it; OSError if there is none."""
-    with socket.create_connection(parse_address(bootstrap), timeout=timeout_s) as connection:
+    with connecting as connection:
         connection.sendall(_INT32.pack(len(request)) + request)
         answer = b""
         while len(answer) < _INT32.size or len(answer) < _INT32.unpack_from(answer)[0] + 4:
@@ -97,13 +115,15 @@ def _ask(bootstrap: str, request: bytes, timeout_s: float = START_TIMEOUT_S) -> 
 
 def active_controller(bootstrap: str) -> int:
     """Node id of the metadata quorum's leader; -1 if the broker that is asked knows none."""
-    fields = _QUORUM_ANSWER.unpack_from(_ask(bootstrap, _QUORUM_REQUEST), _INT32.size)
+    fields = _QUORUM_ANSWER.unpack_from(_ask(_connected(bootstrap), _QUORUM_REQUEST), _INT32.size)
     return -1 if fields[1] or fields[-2] else int(fields[-1])
 
 
-def live_brokers(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> frozenset[int]:
+def live_brokers(
+    bootstrap: str, timeout_s: float = START_TIMEOUT_S, authority: Path | None = None
+) -> frozenset[int]:
     """Return the ids of the brokers in a Metadata response; OSError if there is none."""
-    answer = _ask(bootstrap, _METADATA_REQUEST, timeout_s)
+    answer = _ask(_connected(bootstrap, timeout_s, authority), _METADATA_REQUEST)
     _, _, count = _ANSWER_HEAD.unpack_from(answer)
     position = _ANSWER_HEAD.size
     ids = []
@@ -140,13 +160,14 @@ def wait_until_serving(
     timeout_s: float = START_TIMEOUT_S,
     *,
     nodes: frozenset[int] = frozenset(),
+    authority: Path | None = None,
 ) -> None:
     """Return at the first Metadata answer that names a broker, and all of `nodes`. `check` raises
-    when it is dead."""
+    when it is dead. With the certificate of an `authority` over TLS."""
     began = time.monotonic()
     while True:
         try:
-            alive = live_brokers(bootstrap)
+            alive = live_brokers(bootstrap, authority=authority)
         except OSError:
             check()
         else:

@@ -55,6 +55,7 @@ class ApacheKafka(Peer):
     of several by `voters`."""
 
     name = "kafka"
+    protocol = "PLAINTEXT"
 
     def __init__(
         self,
@@ -82,7 +83,9 @@ class ApacheKafka(Peer):
         if not data.exists():
             shutil.copytree(_formatted_storage(), data)
             _make_own(data / "meta.properties", self._node_id)
-        properties = _properties(self.bootstrap, self._node_id, self._voters, data)
+        properties = _properties(
+            f"{self.protocol}://{self.bootstrap}", self._node_id, self._voters, data
+        )
         _write_properties(self.folder / "server.properties", {**self._settings, **properties})
 
     def command(self) -> Sequence[str]:
@@ -127,7 +130,8 @@ def _properties(
 ) -> dict[str, str]:
     """Return the properties of a node's place in its cluster; a node that is not a voter is only a
     broker."""
-    roles, listeners = "broker", f"PLAINTEXT://{listener}"
+    protocol = listener.partition(":")[0]
+    roles, listeners = "broker", listener
     if node_id in voters:
         roles, listeners = "broker,controller", f"{listeners},CONTROLLER://{voters[node_id]}"
     return {
@@ -135,8 +139,9 @@ def _properties(
         "node.id": str(node_id),
         "controller.quorum.voters": ",".join(f"{n}@{at}" for n, at in sorted(voters.items())),
         "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": protocol,
         "listeners": listeners,
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": f"{protocol}:{protocol},CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
     }
 
@@ -165,7 +170,7 @@ def _formatted_storage() -> Path:
             work.mkdir()
             settings = work / "server.properties"
             voters = {1: "127.0.0.1:9093"}
-            properties = _properties("127.0.0.1:9092", 1, voters, work / "data")
+            properties = _properties("PLAINTEXT://127.0.0.1:9092", 1, voters, work / "data")
             _write_properties(settings, properties)
             tool = [kafka_jars.java(), _QUIET, "-cp", jars, "kafka.tools.StorageTool"]
             result = subprocess.run(

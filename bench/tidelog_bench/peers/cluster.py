@@ -22,6 +22,7 @@ class PeerCluster:
     """Brokers in processes of their own; `nodes` are they by node id, running or not."""
 
     replication_factor = 3
+    authority: Path | None = None
 
     def __init__(self, folder: Path, name: str, nodes: Mapping[int, Peer]) -> None:
         self.folder = folder

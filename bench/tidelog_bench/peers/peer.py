@@ -24,6 +24,7 @@ class Served(Protocol):
 
     name: str
     replication_factor: int
+    authority: Path | None
 
     @property
     def bootstrap(self) -> str:
@@ -40,6 +41,7 @@ class Peer(abc.ABC):
 
     name: str
     replication_factor = 1
+    authority: Path | None = None  # the certificate that clients trust, if its listener has TLS
 
     def __init__(self, folder: Path, name: str | None = None, port: int | None = None) -> None:
         self.name = name or self.name
@@ -89,7 +91,7 @@ class Peer(abc.ABC):
     def start(self) -> float:
         """Start it; seconds from exec to its first Metadata answer."""
         child = self.launch()
-        wait_until_serving(self.bootstrap, child.check)
+        wait_until_serving(self.bootstrap, child.check, authority=self.authority)
         return child.age()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:

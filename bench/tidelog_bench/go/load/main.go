@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"encoding/json"
 	"flag"
@@ -21,6 +23,7 @@ import (
 
 var (
 	bootstrap   = flag.String("bootstrap", "", "addresses of the brokers, with commas")
+	authority   = flag.String("authority", "", "file of the certificate to trust; the connections have TLS")
 	topic       = flag.String("topic", "", "existing topic")
 	count       = flag.Int("count", 0, "records or requests")
 	size        = flag.Int("size", 100, "bytes of a record's value")
@@ -42,9 +45,20 @@ func check(err error) {
 }
 
 func client(options ...kgo.Opt) *kgo.Client {
+	if *authority != "" {
+		options = append(options, kgo.DialTLSConfig(trusting()))
+	}
 	c, err := kgo.NewClient(append(options, kgo.SeedBrokers(strings.Split(*bootstrap, ",")...))...)
 	check(err)
 	return c
+}
+
+func trusting() *tls.Config {
+	certificate, err := os.ReadFile(*authority)
+	check(err)
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(certificate)
+	return &tls.Config{RootCAs: trusted}
 }
 
 func value() []byte {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -67,7 +68,13 @@ type rawConnection struct {
 }
 
 func dial(address string) *rawConnection {
-	c, err := net.Dial("tcp", address)
+	var c net.Conn
+	var err error
+	if *authority == "" {
+		c, err = net.Dial("tcp", address)
+	} else {
+		c, err = tls.Dial("tcp", address, trusting())
+	}
 	check(err)
 	return &rawConnection{c, bufio.NewReaderSize(c, 1<<16)}
 }
