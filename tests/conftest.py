@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest_plugins = ("support.processes", "support.remote_places")
+pytest_plugins = ("support.loop_watch", "support.processes", "support.remote_places")
 
 TESTS_OF_A_MODULE = 2  # in a sample
 COLLECT_AFTER = 50_000  # new objects; after 700, a seventh of a simulated run is spent on garbage

@@ -99,9 +99,13 @@ class _Watches:
 
     def _look(self, stop: threading.Event, every_s: float) -> None:
         while not stop.wait(every_s):
-            now, frames = time.monotonic(), sys._current_frames()
-            for thread, running in list(self._running.items()):
-                if now - running.began >= every_s and thread in frames:
+            now = time.monotonic()
+            long = [each for each in list(self._running.items()) if now - each[1].began >= every_s]
+            if not long:
+                continue
+            frames = sys._current_frames()
+            for thread, running in long:
+                if thread in frames:
                     stack = _stack(frames[thread])
                     if self._running.get(thread) is running:
                         running.stack = stack
