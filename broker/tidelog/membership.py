@@ -40,6 +40,7 @@ from tidelog.cluster.lifecycle import BrokerLifecycle
 from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.quorum.core import Timeouts
 from tidelog.cluster.quorum.driver import Quorum
+from tidelog.network.connection import TURN_S_MAX
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.publisher import MetadataPublisher
@@ -118,6 +119,7 @@ class Membership:
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms_max=config.connections_max_idle_ms,
             unfinished_bytes_max=config.queued_max_request_bytes,
+            turn_s_max=TURN_S_MAX,
         )
         self._metadata: MetadataLog | None = None
         self._quorum: Quorum | None = None

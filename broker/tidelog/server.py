@@ -57,6 +57,7 @@ from tidelog.healing.schedule import Healing
 from tidelog.maintenance import Maintenance
 from tidelog.membership import Membership
 from tidelog.metrics.meters import DataPathCounts, Meters
+from tidelog.network.connection import TURN_S_MAX
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.network.observer import RequestObserver
@@ -126,6 +127,7 @@ class BrokerServer:
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms_max=config.connections_max_idle_ms,
             unfinished_bytes_max=config.queued_max_request_bytes,
+            turn_s_max=TURN_S_MAX,
             connections_max=config.max_connections,
         )
         self._listeners = ClientListeners(config, self._connections, runtime)

@@ -28,7 +28,7 @@ FETCH_VERSION = 12
 class HandlerBroker:
     """Handlers that do what these tests need, and notes of what they were asked."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.asked: list[str] = []
         self.parked: list[tuple[RequestContext, Deferred]] = []
         self.hurried: list[int] = []

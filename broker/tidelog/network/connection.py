@@ -12,6 +12,8 @@ Its bounds:
 - `QUEUED_BYTES_MAX` of responses not yet written and of unanswered requests, and `IN_FLIGHT_MAX`
   such requests. Above either, or while an `async def` handler runs, the remaining frames of the
   wake-up are held (copied, at most one receive buffer or one large frame) and reading is paused.
+- `TURN_S_MAX` of time for the requests of one turn of the loop, and one request more: the remaining
+  frames are held until the next turn.
 - A client above a quota: nothing of it is read until its throttle time is over (KIP-219).
 - A slow reader: the transport holds the part of one write that the socket did not take, the rest
   stays here by reference until `resume_writing`.
@@ -40,12 +42,13 @@ if TYPE_CHECKING:
     from tidelog.security.guard import Guard
     from tidelog_protocol.schema import Buffer
 
-__all__ = ["Connection"]
+__all__ = ["TURN_S_MAX", "Connection"]
 
 log = logging.getLogger("tidelog.network.connection")
 
 QUEUED_BYTES_MAX = 4 << 20
 IN_FLIGHT_MAX = 256
+TURN_S_MAX = 0.01
 JOINED_BYTES_MAX = 64 << 10  # below this, copying into one write is cheaper than vectors
 CHUNK_BYTES_MAX = 256 << 10  # per write, if the socket cannot take vectors directly
 VECTORS_MAX = 1024  # IOV_MAX of Linux and macOS
@@ -57,6 +60,7 @@ class ConnectionOwner(Protocol):
 
     frame_bytes_max: int
     receive_buffer: memoryview
+    turn_s_max: float
     guards: dict[str, Guard]
 
     @property
@@ -131,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slots: deque[RequestContext] = deque()
         self._parked: list[RequestContext] = []  # those that `_hurry` may still complete
         self._blocking: RequestContext | None = None  # its `async def` handler runs
-        self._held: deque[memoryview] = deque()
+        self._held: deque[Buffer] = deque()
         self._out: deque[Buffer] = deque()
         self._out_bytes = 0
         self._slot_bytes = 0
@@ -285,11 +289,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def _serve(self, frames: Sequence[Buffer]) -> None:
-        """Handle frames in order until the connection is blocked, then write the responses."""
+    def _serve(self, frames: Sequence[Buffer], *, are_copies: bool = False) -> None:
+        """Handle frames in order until the connection is blocked or its time is over, then write
+        the responses."""
         self._serving = True
         try:
-            self._handle(frames)
+            self._handle(frames, are_copies=are_copies)
         except ProtocolError as error:
             self._refuse(error)
         except Exception:
@@ -303,19 +308,23 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(self._reader.error)
         elif self.closing:
             self._finish()
+        elif self._held:
+            self._relieve()
 
-    def _handle(self, frames: Sequence[Buffer]) -> None:
+    def _handle(self, frames: Sequence[Buffer], *, are_copies: bool) -> None:
         dispatch = self._owner.dispatcher.dispatch
         if self._authentication is not None:
             dispatch = self._authentication.dispatch  # type: ignore[assignment]
         slots = self._slots
+        now = asyncio.get_running_loop().time
+        end = now() + self._owner.turn_s_max
         for index, frame in enumerate(frames):
             if self._parked:
                 self._hurry()
-            if self._blocked:
+            if self._blocked or (index and now() >= end):
                 self._flush()
-                if self._blocked:
-                    self._hold(frames, index)
+                if self._blocked or now() >= end:
+                    self._hold(frames[index:], are_copies=are_copies)
                     return
             context = dispatch(self, frame)
             answer = context.answer
@@ -360,10 +369,12 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._parked.append(context)
 
-    def _hold(self, frames: Sequence[Buffer], index: int) -> None:
-        """Copy this wake-up's remaining frames out of the shared buffer, for later."""
-        # The copies are writable: an append writes offsets into the batches of a Produce request.
-        self._held.extend(memoryview(bytearray(frame)) for frame in frames[index:])
+    def _hold(self, frames: Sequence[Buffer], *, are_copies: bool) -> None:
+        """Keep frames for later, copied out of the shared buffer."""
+        if not are_copies:
+            # Writable: an append writes offsets into the batches of a Produce request.
+            frames = [memoryview(bytearray(frame)) for frame in frames]
+        self._held.extend(frames)
         self.pause_reading()
 
     def _hurry(self) -> None:
@@ -392,7 +403,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serve_scheduled = False
         held, self._held = self._held, deque()
         if held and not self.closing:
-            self._serve(list(held))
+            self._serve(list(held), are_copies=True)
             self._relieve()
 
     def resume_reading(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING, Any
 
 from tidelog.network.connection import Connection
@@ -42,6 +43,7 @@ class Connections:
         idle_ms_max: int = 600_000,
         connections_max: int = UNLIMITED,
         unfinished_bytes_max: int = -1,
+        turn_s_max: float = math.inf,
     ) -> None:
         self._dispatcher: Dispatcher | None = None
         self.connections_max = connections_max
@@ -49,6 +51,8 @@ class Connections:
         self.connections_per_ip: Mapping[str, int] = {}
         """Limits of single addresses, in the place of `connections_per_ip_max`."""
         self.frame_bytes_max = frame_bytes_max
+        self.turn_s_max = turn_s_max
+        """How long requests of a connection are handled before others have their turn."""
         self._unfinished_bytes_max = (
             unfinished_bytes_max
             if unfinished_bytes_max > 0
