@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidelog_protocol.decoders import decoder
-from tidelog_protocol.encoders import encoder, parts_encoder
+from tidelog_protocol.encoders import encoder, parts_encoder, turns_encoder
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import UNLIMITED
 from tidelog_protocol.schema import Message, version_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from tidelog_protocol.schema import Buffer
 
@@ -35,13 +35,16 @@ class Codec(Generic[M]):
     records that fill a value.
 
     `encode(message)` gives the bytes. `encode_parts(message)` gives them in pieces, with record
-    batches as they were given, uncopied unless they are tiny.
+    batches as they were given, uncopied unless they are tiny. `encode_in_turns(message)` is a
+    generator that returns them, for large messages without records; it yields between elements of
+    arrays.
     """
 
     __slots__ = (
         "decode",
         "decode_whole",
         "encode",
+        "encode_in_turns",
         "encode_parts",
         "flexible",
         "message",
@@ -52,6 +55,7 @@ class Codec(Generic[M]):
     decode_whole: Callable[..., M]
     encode: Callable[[M], bytes]
     encode_parts: Callable[[M], list[Buffer]]
+    encode_in_turns: Callable[[M], Generator[None, None, list[Buffer]]]
 
     def __init__(self, message: type[M], version: int) -> None:
         self.message = message
@@ -61,6 +65,7 @@ class Codec(Generic[M]):
         self.decode_whole = self._first_decode_whole
         self.encode = self._first_encode
         self.encode_parts = self._first_encode_parts
+        self.encode_in_turns = self._first_encode_in_turns
 
     def __repr__(self) -> str:
         return f"<Codec {self.message.__name__} v{self.version}>"
@@ -80,6 +85,10 @@ class Codec(Generic[M]):
     def _first_encode_parts(self, message: M) -> list[Buffer]:
         self.encode_parts = parts_encoder(self.message, self.version, flexible=self.flexible)
         return self.encode_parts(message)
+
+    def _first_encode_in_turns(self, message: M) -> Generator[None, None, list[Buffer]]:
+        self.encode_in_turns = turns_encoder(self.message, self.version, flexible=self.flexible)
+        return self.encode_in_turns(message)
 
 
 _codecs: dict[tuple[type[Message], int], Codec[Any]] = {}

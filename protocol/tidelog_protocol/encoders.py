@@ -3,6 +3,7 @@
 The generated function appends pieces to a list and joins it once. Neighbouring fields of fixed
 size, lengths and empty sections of tagged fields are packed by one `struct` call. Record batches
 are never joined: `encode_parts` ends one piece before them and starts the next after them.
+`encode_in_turns` yields between array elements, so that a caller may do other things meanwhile.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from tidelog_protocol.primitives import STRING_BYTES_MAX, UVARINTS, ZERO_UUID, w
 from tidelog_protocol.schema import MISSING, Field, Message, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from tidelog_protocol.schema import Buffer
 
-__all__ = ["encoder", "parts_encoder"]
+__all__ = ["TURN_ELEMENTS", "encoder", "parts_encoder", "turns_encoder"]
 
 COPIED_BYTES_MAX = 512
 """Record batches up to this size are copied: a separate part costs more."""
+
+TURN_ELEMENTS = 2048
+"""Array elements of all depths between two turns, a power of 2: about 2 ms."""
 
 TOO_LONG = f"a string of more than {STRING_BYTES_MAX} bytes"
 
@@ -47,10 +51,23 @@ def parts_encoder(
     return lambda value: [made(value)]
 
 
+def turns_encoder(
+    message: type[Message], version: int, *, flexible: bool
+) -> Callable[[Any], Generator[None, None, list[Buffer]]]:
+    """Generate `encode(message)`, a generator that yields between parts of its work and returns a
+    list of buffers. For messages without records."""
+    assert not has_records(message), message.__name__
+    made = _Writer(message, version, flexible=flexible, turns=True).made()
+    return cast("Callable[[Any], Generator[None, None, list[Buffer]]]", made)
+
+
 class _Writer:
     """Writes one encoder, line by line. `o` is the list of pieces, `w` its `append`."""
 
-    def __init__(self, message: type[Message], version: int, *, flexible: bool) -> None:
+    def __init__(
+        self, message: type[Message], version: int, *, flexible: bool, turns: bool = False
+    ) -> None:
+        self.turns = turns
         self.message = message
         self.version = version
         self.flexible = flexible
@@ -73,11 +90,15 @@ class _Writer:
         head = ["def encode(m):", " o = []; w = o.append"]
         if has_records(self.message):
             head.append(" parts = []")
+        if self.turns:
+            head.append(" turn = 0")
         self.structure(self.message, "m")
         self.flush()
         if has_records(self.message):
             self.line("if o: parts.append(join(o))")
             self.line("return parts")
+        elif self.turns:
+            self.line("return [join(o)]")
         else:
             self.line("return join(o)")
         source = "\n".join(head + self.lines)
@@ -291,6 +312,9 @@ class _Writer:
         item = self.name("m")
         self.line(f"for {item} in {items}:")
         self.enter()
+        if self.turns:
+            self.line("turn += 1")
+            self.line(f"if not turn % {TURN_ELEMENTS}: yield")
         if isinstance(element, str):
             self.bytes_like(element, item, nullable=False)
         else:

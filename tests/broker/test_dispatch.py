@@ -12,7 +12,9 @@ from support.handler_calls import RecordingPeer, make_context
 from support.wire_client import request_bytes, response_of
 from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.encoders import TURN_ELEMENTS
 from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from tidelog_protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 
 REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
@@ -145,6 +147,46 @@ def test_a_stop_before_a_coroutine_has_begun_closes_it() -> None:
         assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
 
     asyncio.run(test())
+
+
+WIDE = DescribeConfigsRequest(resources=[])
+
+
+def wide_response(count: int, error_message: str = "") -> DescribeConfigsResponse:
+    each = DescribeConfigsResponse.DescribeConfigsResult
+    return DescribeConfigsResponse(
+        results=[each(error_message=error_message, resource_name=str(n)) for n in range(count)]
+    )
+
+
+def encoded(response: DescribeConfigsResponse) -> tuple[int, DescribeConfigsResponse]:
+    """How many turns of the loop a coroutine's response takes, and what its client reads."""
+
+    async def handler(context: RequestContext, request: Any) -> DescribeConfigsResponse:
+        return response
+
+    async def test() -> tuple[int, Any]:
+        dispatcher, peer = Dispatcher({ApiKey.DESCRIBE_CONFIGS: handler}), RecordingPeer()
+        context = dispatcher.dispatch(peer, memoryview(request_bytes(WIDE, 4, 77))[4:])
+        turns = 0
+        while not peer.responses:
+            turns += 1
+            await asyncio.sleep(0)
+        return turns, dispatcher.encode(context, peer.responses[0])
+
+    turns, frame = asyncio.run(test())
+    return turns, response_of(WIDE, 4, b"".join(frame)[4:])[1]
+
+
+def test_a_wide_response_leaves_turns_to_others() -> None:
+    turns, read = encoded(wide_response(10_000))
+    assert turns > 10_000 // TURN_ELEMENTS
+    assert read == wide_response(10_000)
+
+
+def test_a_response_that_does_not_fit_is_cut() -> None:
+    _, read = encoded(wide_response(1, "x" * 100_000))
+    assert len(read.results[0].error_message or "") < 100_000
 
 
 def test_deferred_hurries_once_and_never_after_its_end() -> None:

@@ -95,6 +95,23 @@ def test_golden_bytes_both_ways(version: int, message: Sample, text: str) -> Non
     assert each.decode(b"before" + data + b"after", 6) == message
 
 
+@pytest.mark.parametrize(("count", "turns"), [(0, 0), (2047, 0), (2048, 1), (10_000, 4)])
+@pytest.mark.parametrize("version", range(4))
+def test_large_messages_are_encoded_in_turns(version: int, count: int, turns: int) -> None:
+    message = Sample(items=[Sample.Item(name=str(number)) for number in range(count)])
+    encoding = codec(Sample, version).encode_in_turns(message)
+    taken = 0
+    while True:
+        try:
+            next(encoding)
+        except StopIteration as end:
+            parts = end.value
+            break
+        taken += 1
+    assert taken == turns
+    assert b"".join(parts) == codec(Sample, version).encode(message)
+
+
 def test_compact_lengths_grow_to_more_bytes() -> None:
     each = codec(Sample, 2)
     message = Sample(

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.awaiting import drive
 from tidelog.network.request_limits import elements_max
-from tidelog.network.wide_requests import in_parts
+from tidelog.network.wide_requests import WIDE_ANSWERS, in_parts
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import (
@@ -101,6 +101,7 @@ class RequestContext:
         "api_key",
         "api_version",
         "began_s",
+        "body",
         "client_id",
         "correlation_id",
         "deferred",
@@ -130,6 +131,7 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.answer: Sequence[Buffer] | None = None
+        self.body: list[Buffer] | None = None  # of the response, if it was encoded in turns
         self.deferred: Deferred | None = None
         self.parked = 0  # size of the request, once its handler has returned without a response
         self.began_s: float | None = None  # when its handler began, while requests are observed
@@ -260,6 +262,7 @@ class Route:
         "elements_max",
         "flexible",
         "handler",
+        "is_wide",
         "response_codec",
         "response_head",
     )
@@ -271,6 +274,7 @@ class Route:
         self.codec = api.request_codec(api_version)  # replaces its `decode` when compiled
         self.response_codec = api.response_codec(api_version)
         self.response_head = response_head(api, api_version)
+        self.is_wide = api.key in WIDE_ANSWERS
         # The receive buffer is reused before an `async def` handler runs its first line.
         code = getattr(handler, "__code__", None)
         self.copies = bool(code is not None and code.co_flags & _COROUTINE_CODE)
@@ -288,6 +292,19 @@ class Route:
             )
             fit(response)
             return self.response_codec.encode_parts(response)
+
+    async def encode_in_turns(self, response: Any) -> list[Buffer]:
+        """Encode a wide response's body; the loop has turns meanwhile."""
+        turns = self.response_codec.encode_in_turns(response)
+        while True:
+            try:
+                next(turns)
+            except StopIteration as end:
+                body: list[Buffer] = end.value
+                return body
+            except struct.error:
+                return self.encode(response)
+            await asyncio.sleep(0)
 
 
 class Observer(Protocol):
@@ -394,7 +411,7 @@ class Dispatcher:
         elif response is None:
             context.answer = ()
         elif response.__class__ is CoroutineType:
-            self._run(context, response)
+            self._run(context, response, route if route.is_wide else None)
         else:
             if response.__class__ is not list:
                 response = route.encode(response)
@@ -403,21 +420,28 @@ class Dispatcher:
 
     def encode(self, context: RequestContext, response: Any) -> Sequence[Buffer]:
         """Encode the response frame of a parked request."""
+        body = context.body
+        if body is None:
+            response = self._finished(context, response)
+            if response is None:
+                return ()
+        # Routes are dropped when handlers change, also while a request is parked.
+        key, version = context.api_key, context.api_version
+        route = self._routes.get(key << 16 | version) or self._route(key, version)
+        assert route is not None, "a request that was served has one"
+        if body is None:
+            body = response if response.__class__ is list else route.encode(response)
+        return framed(route.response_head, context.correlation_id, body)
+
+    def _finished(self, context: RequestContext, response: Any) -> Any:
+        """Return what is sent in the place of a handler's late response."""
         if context.merge is not None and response is not None:
             response = context.merge(response)
         if self._throttle is not None:
             response = self._throttle.charge(context, response)
         if self._observer is not None:
             self._observer.answered(context, response)
-        if response is None:
-            return ()
-        key, version = context.api_key, context.api_version
-        # Routes are dropped when handlers change, also while a request is parked.
-        route = self._routes.get(key << 16 | version) or self._route(key, version)
-        assert route is not None, "a request that was served has one"
-        if response.__class__ is not list:
-            response = route.encode(response)
-        return framed(route.response_head, context.correlation_id, response)
+        return response
 
     def _route(self, api_key: int, api_version: int) -> Route | None:
         """Find and cache the route of a version; None for an unknown version of ApiVersions."""
@@ -450,22 +474,31 @@ class Dispatcher:
         context.answer = self.encode(context, response)
         return context
 
-    def _run(self, context: RequestContext, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def _run(
+        self, context: RequestContext, coroutine: Coroutine[Any, Any, Any], wide: Route | None
+    ) -> None:
         name = (
             f"{API[context.api_key].name} of {context.client_host}:{context.client_port} "
             f"#{context.correlation_id}"
         )
-        task = asyncio.get_running_loop().create_task(self._answer(context, coroutine), name=name)
+        task = asyncio.get_running_loop().create_task(
+            self._answer(context, coroutine, wide), name=name
+        )
         self._tasks[task] = coroutine
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task).close()  # the coroutine has not begun if the task was cancelled first
 
-    async def _answer(self, context: RequestContext, coroutine: Coroutine[Any, Any, Any]) -> None:
+    async def _answer(
+        self, context: RequestContext, coroutine: Coroutine[Any, Any, Any], wide: Route | None
+    ) -> None:
         """Run one coroutine handler. It continues after its client disconnects, as in Kafka."""
         try:
             response = await coroutine
+            if wide is not None and response is not None:
+                response = self._finished(context, response)
+                context.body = await wide.encode_in_turns(response)
         except asyncio.CancelledError:
             context.peer.close()
             raise

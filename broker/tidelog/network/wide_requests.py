@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Any, Any], Any]
 
-__all__ = ["PART_MAX", "WIDE", "Wide", "in_parts", "in_turns"]
+__all__ = ["PART_MAX", "WIDE", "WIDE_ANSWERS", "Wide", "in_parts", "in_turns"]
 
 PART_MAX = 500
 """Elements in a part: about 50 ms of the API that takes longest."""
@@ -63,6 +63,10 @@ WIDE = {
     ApiKey.DELETE_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _SHARE_STATE,
 }
+
+WIDE_ANSWERS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_CONFIGS})
+"""APIs whose responses list all settings of each element: these are encoded in parts as well.
+Nothing else has or changes what is in them."""
 
 
 def in_turns(
