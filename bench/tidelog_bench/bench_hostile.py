@@ -1,10 +1,13 @@
 """What hostile bytes cost other clients: `python -m tidelog_bench.bench_hostile [--only TEXT]`.
 
 A quiet producer sends 20 records a second, each at its moment whether or not the one before is
-answered. Beside it another connection repeats an attack of `loads/hostile.py`: each request as wide
-as its limit, record batches that take more to read than to send, frames that never end. Each attack
-has a broker of its own. Prints a row each: p99 and the longest of the producer's times, and how far
-the broker's resident memory rose. Latencies of 100 ms and more are marked.
+answered. Beside it other connections repeat an attack of `loads/hostile.py` or
+`hostile_floods.py`: each request as wide as its limit, record batches that take more to read than
+to send, frames that never end, thousands of members, partitions or ACLs. Each attack has a broker
+of its own. Prints a row each: p99 and the longest of the producer's times, the CPU time of the
+callback that held the broker's loop for longest (0: none above 50 ms), and how far its resident
+memory rose. Latencies and callbacks of 100 ms and more are marked. `--wide` leaves out all but wide
+requests, `--no-wide` those.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import struct
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,15 +29,19 @@ from tidelog.embedded.simple_client import SimpleClient, create_topic
 from tidelog_bench.bench_groups import Connection, await_coordinator, check
 from tidelog_bench.loads.hostile import (
     COMPACTED,
+    HANGS_UP,
+    NOTHING,
     PLAIN,
     RECOMPRESSED,
+    TO_THE_END,
     Attack,
     Names,
     batches,
     frames,
     requests,
 )
-from tidelog_bench.peers.tidelog import Tidelog
+from tidelog_bench.loads.hostile_floods import WITH_ACLS, add_acls, floods
+from tidelog_bench.peers.attacked import AttackedTidelog
 from tidelog_protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.records import Record, build_batch
@@ -48,7 +56,6 @@ __all__ = ["Row", "attacks", "measure"]
 PRODUCE_VERSION = 12
 INTERVAL_S = 0.05
 SECONDS = 3.0
-ANSWER_S_MAX = 5.0  # a JoinGroup waits for others
 STALL_S_MAX = 120.0
 STALL_MS = 100.0
 GROUP = "a-group"
@@ -69,15 +76,33 @@ class Row(NamedTuple):
     answer_ms: float  # longest time to an answer or the end of the connection
     p99_ms: float
     longest_ms: float
+    callback_ms: int  # CPU time of the longest
+    callback: str
     memory_mib: int  # by how much the peak of resident memory is above that before
 
 
 def attacks(served: set[int], names: Names) -> Iterator[Attack]:
     """Yield all attacks, and a row without one."""
-    yield Attack("nothing", bytes, silent=True)
+    yield Attack("nothing", bytes, NOTHING)
     yield from frames()
+    yield from floods()
     yield from batches()
     yield from requests(served, names)
+
+
+def chosen(
+    served: set[int], names: Names, *, wide: bool | None = None
+) -> Iterator[tuple[Attack, bool]]:
+    """Yield attacks, and whether the broker has ACLs: all of them, or those that are wide requests
+    without ACLs, or the others."""
+    wides = list(requests(served, names))
+    if wide is not True:
+        of_wide = {attack.name for attack in wides}
+        yield from ((each, False) for each in attacks(served, names) if each.name not in of_wide)
+        by_name = {attack.name: attack for attack in wides}
+        yield from ((by_name[name], True) for name in WITH_ACLS if name in by_name)
+    if wide is not False:
+        yield from ((each, False) for each in wides)
 
 
 def _prepared(peer: Peer) -> bytes:
@@ -102,13 +127,17 @@ def served_by(peer: Peer) -> set[int]:
     return {each.api_key for each in answer.api_keys}
 
 
-def measure(peer: Peer, attack: Attack, seconds: float = SECONDS) -> Row:
+def measure(peer: AttackedTidelog, attack: Attack, seconds: float = SECONDS) -> Row:
     """Attack a new broker for so long."""
     frame = attack.frame().replace(UNKNOWN_ID, _prepared(peer))
+    if attack.prepare is not None:
+        attack.prepare(peer.bootstrap)
+    peer.forget_slow()
     return asyncio.run(_measured(peer, attack, frame, seconds))
 
 
-async def _measured(peer: Peer, attack: Attack, frame: bytes, seconds: float) -> Row:
+async def _measured(peer: AttackedTidelog, attack: Attack, frame: bytes, seconds: float) -> Row:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(attack.connections))
     quiet = await Connection.open(peer.bootstrap)
     await _produce(quiet)
     _forget_peak(peer)
@@ -116,9 +145,10 @@ async def _measured(peer: Peer, attack: Attack, frame: bytes, seconds: float) ->
     end = time.perf_counter() + seconds
     latencies: list[float] = []
     took: list[float] = []
+    at = getattr(peer.doors, attack.door)
     # Blocking sockets in threads: megabytes that go through this loop would delay the producer.
     attackers = [
-        asyncio.create_task(asyncio.to_thread(_attack, peer.bootstrap, attack, frame, end, took))
+        asyncio.create_task(asyncio.to_thread(_attack, at, attack, frame, end, took))
         for _ in range(attack.connections)
     ]
     await _produce_quietly(quiet, attackers, end, latencies)
@@ -131,6 +161,7 @@ async def _measured(peer: Peer, attack: Attack, frame: bytes, seconds: float) ->
         round(1000 * max(took, default=0.0), 1),
         round(1000 * latencies[int(len(latencies) * 0.99)], 1),
         round(1000 * latencies[-1], 1),
+        *peer.slowest(),
         _peak_mib(peer) - before,
     )
 
@@ -163,21 +194,31 @@ async def _produce(connection: Connection) -> None:
 def _attack(bootstrap: str, attack: Attack, frame: bytes, end: float, took: list[float]) -> None:
     """Send the frame again and again, each time on a new connection, after the last answer; without
     one the connection stays open until the end."""
+    patience_s = attack.patience_s
     host, _, port = bootstrap.rpartition(":")
     while frame and time.perf_counter() < end:
         began = time.perf_counter()
-        with suppress(OSError), socket.create_connection((host, int(port)), ANSWER_S_MAX) as sent:
+        with suppress(OSError), socket.create_connection((host, int(port)), patience_s) as sent:
             sent.sendall(frame)
-            if attack.silent:
+            if attack.answers == NOTHING:
                 time.sleep(max(0.0, end - time.perf_counter()))
+            elif attack.answers == HANGS_UP:
+                sent.recv(1)
+            elif attack.answers == TO_THE_END:
+                while sent.recv(1 << 20):
+                    pass
             else:
-                _take_answer(sent)
+                for _ in range(attack.answers):
+                    _take_answer(sent)
         took.append(time.perf_counter() - began)
 
 
 def _take_answer(connection: socket.socket) -> None:
     """Read one answer and drop it; nothing if the connection is closed."""
-    (left,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL) or bytes(4))
+    head = connection.recv(4, socket.MSG_WAITALL)
+    if len(head) < 4:
+        raise ConnectionError("closed")
+    (left,) = struct.unpack(">i", head)
     while left:
         left -= len(connection.recv(min(left, 1 << 20))) or left
 
@@ -191,23 +232,26 @@ def _peak_mib(peer: Peer) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) >> 10
 
 
-def rows(only: str, seconds: float) -> Iterator[Row]:
+def rows(only: str, seconds: float, *, wide: bool | None = None) -> Iterator[Row]:
     """Measure the attacks whose name has this text, each with a broker of its own."""
     with tempfile.TemporaryDirectory(prefix="tidelog-hostile-") as folder:
-        peer = Tidelog(Path(folder) / "first")
+        peer = AttackedTidelog(Path(folder) / "first")
         try:
             peer.start()
             served = served_by(peer)
         finally:
             peer.remove()
         names = Names(PLAIN, UNKNOWN_ID, GROUP)
-        for number, attack in enumerate(attacks(served, names)):
-            if only.lower() not in attack.name.lower():
+        for number, (attack, has_acls) in enumerate(chosen(served, names, wide=wide)):
+            name = f"{attack.name}, ACLs" if has_acls else attack.name
+            if only.lower() not in name.lower():
                 continue
-            peer = Tidelog(Path(folder) / f"broker-{number}")
+            peer = AttackedTidelog(Path(folder) / f"broker-{number}", has_acls=has_acls)
             try:
                 peer.start()
-                yield measure(peer, attack, seconds)
+                if has_acls:
+                    add_acls(peer.bootstrap)
+                yield measure(peer, attack, seconds)._replace(attack=name)
             finally:
                 peer.remove()
 
@@ -217,17 +261,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="attacks whose name has this text")
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--wide", action=argparse.BooleanOptionalAction, help="of wide requests")
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     options = parser.parse_args()
-    print(f"{'p99 ms':>9}{'longest':>9}{'answer':>9}{'sent':>6}{'MiB':>7}", file=sys.stderr)
-    for row in rows(options.only, options.seconds):
+    heads = f"{'p99 ms':>9}{'longest':>9}{'callback':>9}{'answer':>9}{'sent':>6}{'MiB':>7}"
+    print(heads, file=sys.stderr)
+    for row in rows(options.only, options.seconds, wide=options.wide):
         if options.json:
             print(json.dumps(row._asdict()), flush=True)
             continue
-        mark = "!" if row.longest_ms >= STALL_MS else " "
+        mark, held = ("!" if ms >= STALL_MS else " " for ms in (row.longest_ms, row.callback_ms))
         print(
-            f"{row.p99_ms:9.1f}{row.longest_ms:8.1f}{mark}{row.answer_ms:9.1f}{row.sent:6}"
-            f"{row.memory_mib:7}  {row.attack}",
+            f"{row.p99_ms:9.1f}{row.longest_ms:8.1f}{mark}{row.callback_ms:8}{held}"
+            f"{row.answer_ms:9.1f}{row.sent:6}{row.memory_mib:7}  {row.attack}  {row.callback}",
             flush=True,
         )
 

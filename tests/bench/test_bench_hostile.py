@@ -9,7 +9,7 @@ import pytest
 from tidelog.network.request_limits import elements_max
 from tidelog_bench.bench_hostile import UNKNOWN_ID, attacks, measure
 from tidelog_bench.loads.hostile import PLAIN, Names
-from tidelog_bench.peers.tidelog import Tidelog
+from tidelog_bench.peers.attacked import AttackedTidelog
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import decode_client_id
@@ -45,7 +45,7 @@ def test_a_request_has_just_as_many_elements_as_its_limit(name: str, key: ApiKey
 
 
 def test_a_row_has_what_the_producer_and_the_attacker_saw(tmp_path: Path) -> None:
-    peer = Tidelog(tmp_path / "broker")
+    peer = AttackedTidelog(tmp_path / "broker")
     try:
         peer.start()
         row = measure(peer, attack("FindCoordinator coordinator_keys"), 0.3)

@@ -2,7 +2,7 @@
 more to read than to send.
 
 `requests()` fills each array of each client's request; `batches()` has those of the records.
-`bench_hostile.py` sends them.
+`hostile_floods.py` has more, and `bench_hostile.py` sends them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,21 @@ if TYPE_CHECKING:
     from tidelog_protocol.apis import Api
     from tidelog_protocol.schema import Field, Message, Struct
 
-__all__ = ["COMPACTED", "PLAIN", "RECOMPRESSED", "Attack", "Names", "batches", "frames", "requests"]
+__all__ = [
+    "COMPACTED",
+    "HANGS_UP",
+    "NOTHING",
+    "PLAIN",
+    "RECOMPRESSED",
+    "TO_THE_END",
+    "Attack",
+    "Names",
+    "batches",
+    "frame_of",
+    "frames",
+    "repeated",
+    "requests",
+]
 
 PLAIN, COMPACTED, RECOMPRESSED = "plain", "compacted", "recompressed"
 PRODUCE_VERSION = 12
@@ -62,14 +76,22 @@ class Names(NamedTuple):
     group: str
 
 
+NOTHING, HANGS_UP, TO_THE_END = 0, -1, -2
+"""Instead of a number of answers: it waits for none, for the first bytes, or for the end of the
+connection."""
+
+
 class Attack(NamedTuple):
-    """One frame, made when it is needed. `silent`: it is not answered. `connections` send the
-    same."""
+    """What is sent at once on each connection, made when it is needed, and the number of its
+    answers. `connections` send the same. `prepare(bootstrap)` makes first what the attack needs."""
 
     name: str
     frame: Callable[[], bytes]
-    silent: bool = False
+    answers: int = 1
     connections: int = 1
+    door: str = "plain"
+    patience_s: float = 5.0
+    prepare: Callable[[str], None] | None = None
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -143,7 +165,7 @@ def _filled_frame(
         if field.in_version(values.version) and field.element is None:
             _set(made, field, values, None)
     _fill(made, path, count, values, pairs=pairs)
-    return _frame(made, api.max_version)
+    return frame_of(made, api.max_version)
 
 
 def _fill(made: Any, path: list[Field], count: int, values: _Values, *, pairs: bool) -> None:
@@ -182,7 +204,8 @@ def _set(made: Struct, field: Field, values: _Values, number: int | None) -> Non
         setattr(made, field.name, value)
 
 
-def _frame(message: Message, version: int) -> bytes:
+def frame_of(message: Message, version: int) -> bytes:
+    """Encode a request."""
     assert message.API_KEY is not None
     api = API[message.API_KEY]
     return b"".join(request_frame(api, RequestHeader(api.key, version, 1, "hostile"), message))
@@ -256,7 +279,7 @@ def _produce_frame(topic: str, codec: int, payload: bytes, count: int) -> bytes:
     request = ProduceRequest(
         acks=-1, timeout_ms=30_000, topic_data=[data(name=topic, partition_data=[partition])]
     )
-    return _frame(request, PRODUCE_VERSION)
+    return frame_of(request, PRODUCE_VERSION)
 
 
 # -- bytes that are no requests --------------------------------------------------------------------
@@ -264,12 +287,12 @@ def _produce_frame(topic: str, codec: int, payload: bytes, count: int) -> bytes:
 
 def frames() -> Iterator[Attack]:
     """Yield frames that are refused, or never end."""
-    yield Attack("10 million empty keys", partial(_repeated, b"\0\0", b"\1", 10_000_000))
-    yield Attack("95 MB of tagged fields in a header", partial(_repeated, b"", b"\1\0", 47_000_000))
-    yield Attack("20 frames of 90 MB that never end", _unfinished, silent=True, connections=20)
+    yield Attack("10 million empty keys", partial(repeated, b"\0\0", b"\1", 10_000_000))
+    yield Attack("95 MB of tagged fields in a header", partial(repeated, b"", b"\1\0", 47_000_000))
+    yield Attack("20 frames of 90 MB that never end", _unfinished, NOTHING, connections=20)
 
 
-def _repeated(start: bytes, filler: bytes, count: int) -> bytes:
+def repeated(start: bytes, filler: bytes, count: int) -> bytes:
     """Return a FindCoordinator request with a count and so many fillers after `start`."""
     head = struct.pack(">hhih", ApiKey.FIND_COORDINATOR, FIND_VERSION, 1, -1) + start
     body = head + write_uvarint(count + bool(start)) + filler * count + b"\0"
