@@ -13,6 +13,7 @@ from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.data import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from tidelog_protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
+from tidelog_protocol.messages.txns import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,13 +58,15 @@ def test_the_arrays_are_those_of_the_messages(api_key: ApiKey) -> None:
         assert field.kind == "array"
         return field.element
 
-    asked_of, answer_of = array(api.request, wide.asked), array(api.response, wide.answered)
-    if wide.inner is not None:
-        array(asked_of, wide.inner[0])
-        array(answer_of, wide.inner[1])
+    asked_of, answer_of = api.request, api.response
+    while True:
+        asked_of, answer_of = array(asked_of, wide.asked), array(answer_of, wide.answered)
+        if wide.inner is None:
+            break
         assert wide.keys
         for key in wide.keys:
             assert key in {each.name for each in answer_of.FIELDS}
+        wide = wide.inner
 
 
 def test_others_are_served_between_the_parts() -> None:
@@ -106,6 +109,69 @@ def test_what_is_divided_within_is_joined_again(widths: tuple[int, ...]) -> None
     response = asyncio.run(test())
     assert response == epochs(make_context(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4), request)
     assert max(sizes) <= PART_MAX
+
+
+Marker = WriteTxnMarkersRequest.WritableTxnMarker
+Written = WriteTxnMarkersResponse.WritableTxnMarkerResult
+
+
+def marker(producer_id: int, *widths: int) -> WriteTxnMarkersRequest.WritableTxnMarker:
+    topics = [
+        Marker.WritableTxnMarkerTopic(name=f"t{number}", partition_indexes=[*range(width)])
+        for number, width in enumerate(widths)
+    ]
+    return Marker(producer_id=producer_id, topics=topics)
+
+
+def written(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    topic = Written.WritableTxnMarkerTopicResult
+    return WriteTxnMarkersResponse(
+        markers=[
+            Written(
+                producer_id=each.producer_id,
+                topics=[
+                    topic(
+                        name=one.name,
+                        partitions=[
+                            topic.WritableTxnMarkerPartitionResult(partition_index=index)
+                            for index in one.partition_indexes
+                        ],
+                    )
+                    for one in each.topics
+                ],
+            )
+            for each in request.markers
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "markers",
+    [
+        [marker(1, 1000)],
+        [marker(1, *[1] * 300)],
+        [marker(1, 3, 250, 2), marker(2, 97), marker(2, 98, 99, 100)],
+        [marker(number, 1) for number in range(200)],
+        [marker(1, 40)] * 7,
+        [marker(1), marker(1, 0, 150, 0), marker(1)],
+    ],
+)
+def test_markers_are_divided_down_to_their_partitions(markers: list[Any]) -> None:
+    """10,000 partitions of one topic were one part, of a second and more."""
+    request = WriteTxnMarkersRequest(markers=markers)
+    sizes: list[int] = []
+
+    def handler(context: RequestContext, part: WriteTxnMarkersRequest) -> Any:
+        topics = [topic for each in part.markers for topic in each.topics]
+        sizes.append(sum(len(topic.partition_indexes) for topic in topics))
+        return written(part)
+
+    async def test() -> Any:
+        handle = in_parts(ApiKey.WRITE_TXN_MARKERS, handler)
+        return await handle(make_context(ApiKey.WRITE_TXN_MARKERS, 2), request)
+
+    assert asyncio.run(test()) == written(request)
+    assert max(sizes) <= WIDE[ApiKey.WRITE_TXN_MARKERS].part_max
 
 
 def test_narrow_requests_and_those_of_other_apis_go_straight_to_the_handler() -> None:

@@ -2,7 +2,7 @@
 
 Only requests whose elements are independent are divided: each asks or changes one thing, and has
 its own answer. `WIDE` names their arrays and those of the responses that are joined. A request of
-at most `PART_MAX` elements goes straight to its handler. `dispatch.py` puts this around
+at most as many elements as a part has goes straight to its handler. `dispatch.py` puts this around
 handlers; it has the types of a handler, a request's context and a peer.
 
 Handlers whose elements share something, such as one state of the cluster, divide their own work:
@@ -27,20 +27,22 @@ if TYPE_CHECKING:
 __all__ = ["PART_MAX", "WIDE", "WIDE_ANSWERS", "Wide", "in_parts", "in_turns"]
 
 PART_MAX = 500
-"""Elements in a part: about 50 ms of the API that takes longest."""
+"""Elements in a part of most APIs: at most about 30 ms."""
 
 
 class Wide(NamedTuple):
-    """The arrays of a request and its response. `inner` are arrays within their elements, divided
-    as well; `keys` then say whether an answer goes on with the one before it."""
+    """An array of a request, and that of its response. `inner` are arrays within their elements,
+    divided as well; then what has the same `keys` in two parts of an answer is one element.
+    `part_max` elements are a part."""
 
     asked: str
     answered: str
-    inner: tuple[str, str] | None = None
     keys: tuple[str, ...] = ()
+    inner: Wide | None = None
+    part_max: int = PART_MAX
 
 
-_SHARE_STATE = Wide("topics", "results", ("partitions", "partitions"), ("topic_id",))
+_SHARE_STATE = Wide("topics", "results", ("topic_id",), Wide("partitions", "partitions"))
 WIDE = {
     ApiKey.FIND_COORDINATOR: Wide("coordinator_keys", "coordinators"),
     ApiKey.DESCRIBE_GROUPS: Wide("groups", "groups"),
@@ -50,12 +52,18 @@ WIDE = {
     ApiKey.DESCRIBE_TRANSACTIONS: Wide("transactional_ids", "transaction_states"),
     ApiKey.OFFSET_FETCH: Wide("groups", "groups"),
     ApiKey.ADD_PARTITIONS_TO_TXN: Wide("transactions", "results_by_transaction"),
-    ApiKey.WRITE_TXN_MARKERS: Wide("markers", "markers", ("topics", "topics"), ("producer_id",)),
+    ApiKey.WRITE_TXN_MARKERS: Wide(
+        "markers",
+        "markers",
+        ("producer_id",),
+        Wide("topics", "topics", ("name",), Wide("partition_indexes", "partitions")),
+        part_max=100,  # each is an append
+    ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Wide(
-        "topics", "topics", ("partitions", "partitions"), ("topic",)
+        "topics", "topics", ("topic",), Wide("partitions", "partitions")
     ),
     ApiKey.DESCRIBE_PRODUCERS: Wide(
-        "topics", "topics", ("partition_indexes", "partitions"), ("name",)
+        "topics", "topics", ("name",), Wide("partition_indexes", "partitions")
     ),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.READ_SHARE_GROUP_STATE: _SHARE_STATE,
@@ -63,7 +71,6 @@ WIDE = {
     ApiKey.DELETE_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _SHARE_STATE,
 }
-
 WIDE_ANSWERS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_CONFIGS})
 """APIs whose responses list all settings of each element: these are encoded in parts as well.
 Nothing else has or changes what is in them."""
@@ -131,67 +138,78 @@ def in_parts(api_key: int, handler: Handler) -> Handler:
 
 
 def _handle(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
-    if _width(request, wide) <= PART_MAX:
+    if _width(getattr(request, wide.asked), wide) <= wide.part_max:
         return handler(context, request)
     return _handle_parts(handler, wide, context, request)
 
 
-def _width(request: Any, wide: Wide) -> int:
-    elements = getattr(request, wide.asked)
-    if wide.inner is None or len(elements) > PART_MAX:
+def _width(elements: Any, wide: Wide) -> int:
+    """Return the number of elements, with those within them."""
+    inner = wide.inner
+    if inner is None:
         return len(elements)
-    return sum(1 + len(getattr(element, wide.inner[0])) for element in elements)
+    return sum(1 + _width(getattr(element, inner.asked), inner) for element in elements)
 
 
 async def _handle_parts(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
     """Handle the parts one after the other; return the whole response."""
     whole = None
-    for elements in _parts(getattr(request, wide.asked), wide):
+    for elements, depth in _parts(getattr(request, wide.asked), wide, wide.part_max):
         part = copy(request)
         setattr(part, wide.asked, elements)
         response = await _answer(handler, context, part)
         if whole is None:
             whole = response
         else:
-            _join(getattr(whole, wide.answered), getattr(response, wide.answered), wide)
+            _join(getattr(whole, wide.answered), getattr(response, wide.answered), wide, depth)
         await asyncio.sleep(0)
     return whole
 
 
-def _parts(elements: list[Any], wide: Wide) -> Iterator[list[Any]]:
-    """Yield the elements by at most about `PART_MAX`. An element of more is divided; what goes on
-    with it is the first of its part."""
+def _parts(elements: Any, wide: Wide, part_max: int) -> Iterator[tuple[list[Any], int]]:
+    """Yield the elements by at most about `part_max`, and how deep a part goes on with the one
+    before it: 0 if its first element is a new one, 1 if elements of that are new, and so on."""
     part: list[Any] = []
-    width = 0
-    for element, size in _pieces(elements, wide):
-        if part and width + size > PART_MAX:
-            yield part
-            part, width = [], 0
+    width = depth = 0
+    for element, size, goes_on in _pieces(elements, wide, part_max):
+        if part and (goes_on or width + size > part_max):
+            yield part, depth
+            part, width, depth = [], 0, goes_on
         part.append(element)
         width += size
-    yield part
+    if part:
+        yield part, depth
 
 
-def _pieces(elements: list[Any], wide: Wide) -> Iterator[tuple[Any, int]]:
-    """Yield each element, or what it is divided into, with the number of elements that it has."""
+def _pieces(elements: Any, wide: Wide, part_max: int) -> Iterator[tuple[Any, int, int]]:
+    """Yield each element, or what it is divided into, with the number of elements that it has, and
+    how deep it goes on with the piece before it."""
+    inner = wide.inner
     for element in elements:
-        within = getattr(element, wide.inner[0]) if wide.inner else ()
-        if len(within) < PART_MAX:
-            yield element, 1 + len(within)
+        if inner is None:
+            yield element, 1, 0
             continue
-        assert wide.inner is not None
-        for start in range(0, len(within), PART_MAX):
+        within = getattr(element, inner.asked)
+        size = 1 + _width(within, inner)
+        if size <= part_max:
+            yield element, size, 0
+            continue
+        is_first = True
+        for few, depth in _parts(within, inner, part_max - 1):
             piece = copy(element)
-            setattr(piece, wide.inner[0], within[start : start + PART_MAX])
-            yield piece, PART_MAX
+            setattr(piece, inner.asked, few)
+            yield piece, 1 + _width(few, inner), 0 if is_first else depth + 1
+            is_first = False
 
 
-def _join(answers: list[Any], more: list[Any], wide: Wide) -> None:
-    """Add the answers of the next part."""
-    if wide.inner and answers and more:
+def _join(answers: list[Any], more: list[Any], wide: Wide, depth: int) -> None:
+    """Add the answers of the next part, which goes on so deep with the last one."""
+    inner = wide.inner
+    if depth and inner is not None and answers and more:
         last, first = answers[-1], more[0]
         if all(getattr(last, key) == getattr(first, key) for key in wide.keys):
-            getattr(last, wide.inner[1]).extend(getattr(first, wide.inner[1]))
+            within = getattr(last, inner.answered)
+            _join(within, getattr(first, inner.answered), inner, depth - 1)
             more = more[1:]
     answers.extend(more)
 
