@@ -41,7 +41,7 @@ from tidelog_protocol.messages.data import (
 )
 from tidelog_protocol.messages.groups import JoinGroupRequest
 from tidelog_protocol.messages.txn_admin import ListTransactionsRequest
-from tidelog_protocol.messages.txns import InitProducerIdRequest
+from tidelog_protocol.messages.txns import InitProducerIdRequest, WriteTxnMarkersRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -258,6 +258,11 @@ def _questions() -> dict[str, bytes]:
     offsets, epochs = ListOffsetsRequest.ListOffsetsTopic, OffsetForLeaderEpochRequest
     fetched = FetchRequest.FetchTopic
     epoch = epochs.OffsetForLeaderTopic.OffsetForLeaderPartition
+    markers = WriteTxnMarkersRequest.WritableTxnMarker
+    marker = markers(
+        producer_id=1,
+        topics=[markers.WritableTxnMarkerTopic(name=MANY, partition_indexes=[*numbers])],
+    )
     asked: list[tuple[Any, int]] = [
         (MetadataRequest(topics=None), 12),
         (_list_offsets(offsets), 7),
@@ -300,6 +305,7 @@ def _questions() -> dict[str, bytes]:
             4,
         ),
         (DescribeLogDirsRequest(topics=None), 4),
+        (WriteTxnMarkersRequest(markers=[marker]), 1),
     ]
     return {
         type(request).__name__.removesuffix("Request"): frame_of(request, version)

@@ -117,7 +117,12 @@ class ProcessKeys:
         mode=CLUSTER_WIDE,
     )
     queued_max_requests: int = integer(
-        500, "Requests waiting to be handled.", low=1, importance=HIGH, inert=True
+        500,
+        "Requests that wait for a handler's thread, above which nothing is read. Here a request is "
+        "handled as it is read, so that none waits.",
+        low=1,
+        importance=HIGH,
+        inert=True,
     )
     queued_max_request_bytes: int = long(
         -1,
