@@ -25,7 +25,7 @@ def test_the_first_changes_of_an_image_are_made_at_once() -> None:
     played.backlog.begin()
     waits = [played.backlog.takes(key) for key in keys(AT_ONCE_MAX + 2)]
     assert waits == [False] * AT_ONCE_MAX + [True] * 2
-    played.backlog.begin()
+    assert played.backlog.begin() == 0
     assert not played.backlog.takes(TopicPartition("next", 0))
 
 
@@ -40,6 +40,20 @@ def test_what_waits_is_settled_in_order_a_slice_in_each_turn() -> None:
     assert [key for each in played.slices for key in each] == some
     assert not played.backlog
     assert not played.timers.pending
+
+
+def test_what_is_asked_for_is_settled_now_a_slice_in_each_turn() -> None:
+    played = Played()
+    played.backlog.begin(0)
+    some = keys(SLICE + 3)
+    assert all(played.backlog.takes(key) for key in some)
+    asked = [played.backlog.settle_asked(key) for key in reversed(some)]
+    assert asked == [True] * SLICE + [False] * 3
+    assert not played.backlog.settle_asked(some[-1])  # it does not wait
+    played.timers.advance_ms(0)
+    assert played.slices == [*([key] for key in reversed(some[3:])), some[:3]]
+    assert played.backlog.takes(some[0])
+    assert played.backlog.settle_asked(some[0])
 
 
 def test_a_later_change_waits_behind_an_earlier_one_of_the_same_replica() -> None:

@@ -348,12 +348,22 @@ def test_many_partitions_of_one_image_are_opened_in_slices(path: DataPath) -> No
     path.replicas.on_opening.append(lambda _, states: opened.append(len(states)))
     path.create("foo", MANY)
     assert len(list(path.replicas.partitions())) == AT_ONCE_MAX
-    assert path.replicas.partition("foo", MANY - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     settled(path)
     assert len(list(path.replicas.partitions())) == MANY
     assert path.partition("foo", MANY - 1).is_leader
     assert sum(opened) == MANY - AT_ONCE_MAX
     assert max(opened) == SLICE
+
+
+def test_requests_open_partitions_that_wait_as_long_as_the_turn_has_room(path: DataPath) -> None:
+    path.create("foo", MANY)
+    for index in range(MANY - SLICE, MANY):
+        assert path.partition("foo", index).is_leader
+    assert path.replicas.partition("foo", AT_ONCE_MAX) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    path.create("bar", MANY)  # another image makes no room
+    assert path.replicas.partition("foo", AT_ONCE_MAX) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    settled(path)
+    assert len(list(path.replicas.partitions())) == 2 * MANY
 
 
 def test_requests_miss_deleted_partitions_at_once_and_their_logs_go_in_slices(
@@ -378,7 +388,7 @@ def test_a_topic_deleted_and_created_again_while_it_waits_has_the_last_ones_logs
     path.create("foo", MANY, incarnation=1)
     path.delete("foo")
     path.create("foo", MANY, incarnation=2)
-    assert path.replicas.partition("foo", MANY - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert path.partition("foo", MANY - 1).log.topic_id == topic_id("foo", 2)
     settled(path)
     logs = [partition.log.topic_id for partition in path.replicas.partitions()]
     assert logs == [topic_id("foo", 2)] * MANY

@@ -39,7 +39,7 @@ from tidelog_protocol.messages.data import (
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
 )
-from tidelog_protocol.messages.groups import JoinGroupRequest
+from tidelog_protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest
 from tidelog_protocol.messages.txn_admin import ListTransactionsRequest
 from tidelog_protocol.messages.txns import InitProducerIdRequest, WriteTxnMarkersRequest
 
@@ -57,6 +57,7 @@ WAIT_S_MAX = 120.0
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 PREFIXED, LITERAL = 4, 3
 WRITE, ALLOW = 4, 3
+TRANSACTION = 1
 PIPELINED = 200_000  # bytes of small requests in one piece
 WITH_ACLS = (
     "CreateTopics topics",
@@ -161,6 +162,7 @@ def _joins(version: int, count: int) -> bytes:
 
 def _begin_transactions(bootstrap: str) -> None:
     with SimpleClient(bootstrap) as client:
+        client.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["a"]))
         end = time.monotonic() + WAIT_S_MAX
         number = 0
         while number < 300:

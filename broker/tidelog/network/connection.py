@@ -48,7 +48,7 @@ log = logging.getLogger("tidelog.network.connection")
 
 QUEUED_BYTES_MAX = 4 << 20
 IN_FLIGHT_MAX = 256
-TURN_S_MAX = 0.01
+TURN_S_MAX = 0.002
 JOINED_BYTES_MAX = 64 << 10  # below this, copying into one write is cheaper than vectors
 CHUNK_BYTES_MAX = 256 << 10  # per write, if the socket cannot take vectors directly
 VECTORS_MAX = 1024  # IOV_MAX of Linux and macOS

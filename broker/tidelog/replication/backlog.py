@@ -1,9 +1,10 @@
 """Replicas that are opened or deleted in later turns of the loop, a few in each.
 
-Opening a new log takes some file operations, about 0.3 ms. The 10,000 partitions that one request
-may ask for would keep the loop for seconds. So an image that brings many changes has the first ones
-made at once, and the rest here. A replica that waits is missing: its requests get
-NOT_LEADER_OR_FOLLOWER, which clients retry. `replica_manager.py` owns the backlog.
+Opening a new log takes some file operations, 0.3 ms and more. The 10,000 partitions that one
+request may ask for would keep the loop for seconds. So an image that brings many changes has the
+first ones made at once, and the rest here. A request for a replica that waits opens it, if the turn
+has room for that; else it gets NOT_LEADER_OR_FOLLOWER, which clients retry. `replica_manager.py`
+owns the backlog.
 
 Kafka applies an image on a thread of its own, so its requests meet partitions that are not there
 yet too.
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AT_ONCE_MAX", "SLICE", "Backlog"]
 
-AT_ONCE_MAX = 100  # of one image: more than the 50 partitions of an internal topic
-SLICE = 16  # of one turn of the loop: about 5 ms
+AT_ONCE_MAX = 32  # of one image
+SLICE = 16  # of one turn of the loop: 5 to 15 ms
 
 
 class Backlog:
@@ -36,6 +37,7 @@ class Backlog:
         self._settle = settle
         self._keys: dict[TopicPartition, None] = {}
         self._room = AT_ONCE_MAX
+        self._asked_room = SLICE
         self._is_due = False
 
     def __len__(self) -> int:
@@ -46,9 +48,21 @@ class Backlog:
         """Return whether a replica waits."""
         return key in self._keys
 
-    def begin(self, room: int | None = AT_ONCE_MAX) -> None:
-        """Begin with a new image, of which `room` changes are made at once; None for all."""
-        self._room = 1 << 62 if room is None else room
+    def begin(self, room: int | None = AT_ONCE_MAX) -> int:
+        """Begin with a new image, of which `room` changes are made at once; None for all. Return
+        what room there was."""
+        before, self._room = self._room, 1 << 62 if room is None else room
+        return before
+
+    def settle_asked(self, key: TopicPartition) -> bool:
+        """Settle a replica that waits, because it is asked for; False if it does not wait, or the
+        turn has no room."""
+        if key not in self._keys or self._asked_room <= 0:
+            return False
+        self._asked_room -= 1
+        del self._keys[key]
+        self._settle([key])
+        return True
 
     def takes(self, key: TopicPartition, *, at_once: bool = False) -> bool:
         """Return whether a change of a replica waits; if not, the caller makes it now. With
@@ -73,6 +87,7 @@ class Backlog:
 
     def _turn(self) -> None:
         self._is_due = False
+        self._asked_room = SLICE
         keys = list(islice(self._keys, SLICE))
         for key in keys:
             del self._keys[key]

@@ -149,7 +149,7 @@ class ReplicaManager:
     def _settle(self, keys: Sequence[TopicPartition]) -> None:
         """Make replicas that waited what the image says now: delete them, then open them."""
         assert self.image is not None
-        self._backlog.begin(None)
+        room = self._backlog.begin(None)
         opened: dict[str, list[PartitionImage]] = {}
         for key in keys:
             partition = self._leaving.pop(key, None)
@@ -162,6 +162,7 @@ class ReplicaManager:
             topic = self.image.topics[name]
             self._apply_topic(topic, states)
             self._tell_opened(topic, states)
+        self._backlog.begin(room)
 
     def _tell_opened(self, topic: TopicImage, states: Sequence[PartitionImage]) -> None:
         for listener in self.on_opening:
@@ -344,12 +345,17 @@ class ReplicaManager:
         name = None if self.image is None else self.image.topic_names.get(topic_id)
         return ErrorCode.UNKNOWN_TOPIC_ID if name is None else self.partition(name, index)
 
-    def _missing(self, topic: str, index: int) -> ErrorCode:
-        if (topic, index) in self._offline:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        if self.image is not None and self.image.partition(topic, index) is not None:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def _missing(self, topic: str, index: int) -> Partition | ErrorCode:
+        """Return the replica after all, if it waited to be opened, or the error."""
+        key = TopicPartition(topic, index)
+        if key not in self._offline:
+            if self.image is None or self.image.partition(topic, index) is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not self._backlog.settle_asked(key):
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if key in self._partitions:
+                return self._partitions[key]
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def hosted(self, key: TopicPartition) -> Partition | None:
         """Return the replica; None if none is open here."""
