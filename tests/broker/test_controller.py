@@ -9,6 +9,7 @@ import pytest
 
 from support.metadata import DIRECTORY_ID, NODE_ID, Metadata
 from tidelog.cluster.controller.configs import SET, Change, Resource
+from tidelog.cluster.controller.controller import REPLICAS_AT_ONCE
 from tidelog.cluster.controller.topics import Creation
 from tidelog.cluster.metadata.image import ClusterImage
 from tidelog_protocol.errors import ErrorCode
@@ -239,3 +240,25 @@ async def test_nothing_is_promised_that_is_not_written(metadata: Metadata) -> No
     with pytest.raises(StorageError):
         await metadata.controller.create_topics(creation("t"))
     assert metadata.log.image.topics == {}
+
+
+@running
+async def test_a_large_topic_is_decided_again_if_others_changed_the_metadata(
+    metadata: Metadata,
+) -> None:
+    """Between its decision and its record others have a turn."""
+    controller, wide = metadata.controller, 2 * REPLICAS_AT_ONCE
+    large = asyncio.create_task(controller.create_topics(creation("a", partitions=wide)))
+    small = asyncio.create_task(controller.create_topics(creation("a")))
+    codes = [answer.topics[0].error_code for answer in await asyncio.gather(large, small)]
+    assert codes == [ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NONE]
+    assert len(metadata.log.image.topics["a"].partitions) == 1
+
+    grown = CreatePartitionsRequest.CreatePartitionsTopic(name="a", count=wide, assignments=None)
+    large_growth = asyncio.create_task(
+        controller.create_partitions(CreatePartitionsRequest(topics=[grown]))
+    )
+    small = asyncio.create_task(controller.create_topics(creation("b")))
+    answer, _ = await asyncio.gather(large_growth, small)
+    assert answer.results[0].error_code == ErrorCode.NONE
+    assert len(metadata.log.image.topics["a"].partitions) == wide

@@ -444,6 +444,13 @@ def test_growth() -> None:
     assert decision.records[0].leader_epoch == 0
 
 
+def test_growth_of_several_topics_has_one_limit() -> None:
+    """1,000 topics grown by 10,000 partitions each were one batch of the metadata log."""
+    decision = grow(("a.b", 6002, None), ("e", 4002, None))
+    assert [each.error_code for each in decision.results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert len(decision.records) == 6000
+
+
 def test_growth_of_duplicates() -> None:
     decision = grow(("e", 2, None), ("a.b", 3, None), ("e", 3, None))
     assert [(result.name, result.error_code) for result in decision.results] == [

@@ -6,6 +6,7 @@ its version) and the record itself: `encode_record`, `decode_record`. Keys are n
 
 from __future__ import annotations
 
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -390,10 +391,16 @@ RECORDS: Mapping[int, type[Message]] = MappingProxyType(
 
 def encode_record(record: Message, version: int) -> bytes:
     """Write a record in one of its versions, in its envelope."""
-    table = type(record)
+    head, encoded = _writer(type(record), version)
+    return head + encoded.encode(record)
+
+
+@cache
+def _writer(table: type[Message], version: int) -> tuple[bytes, Codec[Any]]:
+    """Return the envelope of records of a version, and their codec."""
     assert table.API_KEY is not None
     head = write_uvarint(FRAME_VERSION) + write_uvarint(table.API_KEY) + write_uvarint(version)
-    return head + codec(table, version).encode(record)
+    return head, codec(table, version)
 
 
 def decode_record(value: Buffer) -> tuple[Message, int]:

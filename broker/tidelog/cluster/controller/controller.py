@@ -399,7 +399,12 @@ class Controller:
             if results:
                 await asyncio.sleep(0)
             count = creation.count_within(TOPICS_AT_ONCE, REPLICAS_AT_ONCE)
-            decision = creation.step(self._log.latest, count)
+            image = self._log.latest
+            decision = creation.step(image, count)
+            if len(decision.records) > REPLICAS_AT_ONCE:  # of one topic: it is written whole
+                await asyncio.sleep(0)
+                if self._log.latest is not image:
+                    decision = creation.again(self._log.latest)
             results += decision.results
             records = () if request.validate_only else decision.records
         await self._log.commit(records)
@@ -415,7 +420,12 @@ class Controller:
         from tidelog.cluster.controller.topics import create_partitions
         from tidelog_protocol.messages.admin import CreatePartitionsResponse
 
-        decision = create_partitions(self._log.latest, request, self._rng, charge)
+        image = self._log.latest
+        decision = create_partitions(image, request, self._rng, charge)
+        if len(decision.records) > REPLICAS_AT_ONCE:
+            await asyncio.sleep(0)
+            if self._log.latest is not image:  # they are charged already
+                decision = create_partitions(self._log.latest, request, self._rng)
         await self._log.commit(decision.records)
         return CreatePartitionsResponse(
             results=decision.results, throttle_time_ms=charge.throttle_ms() if charge else 0

@@ -10,7 +10,7 @@ Fenced brokers get some only if the others are too few.
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import cycle, islice, zip_longest
 from typing import TYPE_CHECKING
 
 from tidelog_protocol.primitives import ZERO_UUID
@@ -53,12 +53,12 @@ def place(
             "directories cordoned."
         )
     start = int(rng.uniform(0, len(unfenced))) % len(unfenced)
-    placed = []
-    for partition in range(partitions):
-        first = (start + partition) % len(unfenced)
+    placed = []  # the partitions that each broker is the first of
+    for number in range(min(partitions, len(unfenced))):
+        first = (start + number) % len(unfenced)
         candidates = unfenced[first:] + unfenced[:first] + fenced
         placed.append(_over_racks(candidates, replication_factor))
-    return placed
+    return list(islice(cycle(placed), partitions))
 
 
 def _over_racks(candidates: list[BrokerImage], replication_factor: int) -> tuple[int, ...]:

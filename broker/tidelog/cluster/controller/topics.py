@@ -36,7 +36,7 @@ from tidelog_protocol.messages.metadata_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from tidelog.cluster.controller.decisions import Charge
@@ -81,6 +81,7 @@ class Creation:
             for topic in request.topics
             if topic.name not in self._duplicates and topic.name != CLUSTER_METADATA_TOPIC
         ]
+        self._last: list[CreateTopicsRequest.CreatableTopic] = []
         self._made: set[str] = set()
 
     @property
@@ -102,11 +103,21 @@ class Creation:
         self, image: ClusterImage, count: int
     ) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
         """Decide the next topics by the newest image."""
-        topics, self._left = self._left[:count], self._left[count:]
-        unified = _unified_names(image, [topic.name for topic in topics], self._made)
+        self._last, self._left = self._left[:count], self._left[count:]
+        return self._decide(image, self._charge)
+
+    def again(self, image: ClusterImage) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
+        """Decide the topics of the last step again, by another image; they are charged already."""
+        self._made -= {topic.name for topic in self._last}
+        return self._decide(image, None)
+
+    def _decide(
+        self, image: ClusterImage, charge: Charge | None
+    ) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
+        unified = _unified_names(image, [topic.name for topic in self._last], self._made)
         records: list[Message] = []
         results = []
-        for topic in topics:
+        for topic in self._last:
             try:
                 if self._is_excessive:
                     raise RefusedError(
@@ -114,7 +125,7 @@ class Creation:
                         "Excessively large number of partitions per request.",
                     )
                 _check_new_name(image, topic.name, unified)
-                new, result = _create_topic(image, topic, self._config, self._rng, self._charge)
+                new, result = _create_topic(image, topic, self._config, self._rng, charge)
             except RefusedError as refusal:
                 result = _create_error(topic.name, refusal.code, refusal.message)
             else:
@@ -158,10 +169,7 @@ def _create_topic(
         ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=topic.name, name=name, value=value)
         for name, value in overrides.items()
     ]
-    records += [
-        _partition_record(image, topic_id, index, assigned)
-        for index, assigned in enumerate(replicas)
-    ]
+    records += _partition_records(image, topic_id, 0, replicas)
     result = CreateTopicsResponse.CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -309,21 +317,25 @@ def _check_assignment(
     return len(brokers)
 
 
-def _partition_record(
-    image: ClusterImage, topic_id: bytes, index: int, replicas: Sequence[int]
-) -> PartitionRecord:
-    isr = [broker for broker in replicas if image.is_active(broker)]
-    assert isr, "a partition has at least one active broker"
-    return PartitionRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        replicas=list(replicas),
-        isr=isr,
-        leader=isr[0],
-        leader_epoch=0,
-        partition_epoch=0,
-        directories=[directory_of(image, broker) for broker in replicas],
-    )
+def _partition_records(
+    image: ClusterImage, topic_id: bytes, first: int, assigned: Sequence[tuple[int, ...]]
+) -> Iterator[PartitionRecord]:
+    """Yield the records of new partitions, `first` and those after it, by their replicas."""
+    in_sync = {each: [one for one in each if image.is_active(one)] for each in set(assigned)}
+    directories = {each: [directory_of(image, one) for one in each] for each in in_sync}
+    for index, replicas in enumerate(assigned, first):
+        isr = in_sync[replicas]
+        assert isr, "a partition has at least one active broker"
+        yield PartitionRecord(
+            partition_id=index,
+            topic_id=topic_id,
+            replicas=list(replicas),
+            isr=isr,
+            leader=isr[0],
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=directories[replicas],
+        )
 
 
 def _partitions_asked(request: CreateTopicsRequest, partitions_default: int) -> int:
@@ -363,7 +375,8 @@ def create_partitions(
         if topic.name in duplicates:
             continue
         try:
-            records += _grow(image, topic, rng, charge)
+            room = PARTITIONS_PER_REQUEST_MAX - len(records)
+            records += _grow(image, topic, rng, charge, room)
         except RefusedError as refusal:
             results.append(_grow_result(topic.name, refusal.code, refusal.message))
         else:
@@ -376,6 +389,7 @@ def _grow(
     topic: CreatePartitionsRequest.CreatePartitionsTopic,
     rng: Rng,
     charge: Charge | None,
+    room: int,
 ) -> list[Message]:
     known = image.topics.get(topic.name)
     if known is None:
@@ -390,17 +404,14 @@ def _grow(
             f"{topic.count} would not be an increase.",
         )
     additional = topic.count - count
-    if additional > PARTITIONS_PER_REQUEST_MAX:
-        # Kafka's list of records is too long then (BoundedListTooLongException), which it does not
-        # expect here.
+    if additional > room:
+        # Kafka's list of a request's records is too long then (BoundedListTooLongException), which
+        # it does not expect here.
         raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, None)
     replicas = _grown_replicas(image, known, topic, additional, rng)
     if charge is not None:
         charge.take(additional)
-    return [
-        _partition_record(image, known.topic_id, count + index, assigned)
-        for index, assigned in enumerate(replicas)
-    ]
+    return [*_partition_records(image, known.topic_id, count, replicas)]
 
 
 def _grown_replicas(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.features import (
@@ -74,6 +75,7 @@ def encode(record: Message, features: Mapping[str, int]) -> bytes:
     return tables.encode_record(record, record_version(type(record), level))
 
 
+@cache
 def record_version(kind: type, level: int) -> int:
     """Return the version of a record at a level of metadata.version."""
     versions = _RECORD_VERSIONS.get(kind, ())
