@@ -337,7 +337,7 @@ class ReplicaManager:
 
     def partition(self, topic: str, index: int) -> Partition | ErrorCode:
         """Return the replica, or the error for a request."""
-        partition = self._partitions.get((topic, index))
+        partition = self._partitions.get((topic, index)) or self._opened(topic, index)
         return self._missing(topic, index) if partition is None else partition
 
     def partition_by_id(self, topic_id: bytes, index: int) -> Partition | ErrorCode:
@@ -345,17 +345,19 @@ class ReplicaManager:
         name = None if self.image is None else self.image.topic_names.get(topic_id)
         return ErrorCode.UNKNOWN_TOPIC_ID if name is None else self.partition(name, index)
 
-    def _missing(self, topic: str, index: int) -> Partition | ErrorCode:
-        """Return the replica after all, if it waited to be opened, or the error."""
+    def _opened(self, topic: str, index: int) -> Partition | None:
+        """Open a replica that waits for that, if there is room, because it is asked for."""
         key = TopicPartition(topic, index)
-        if key not in self._offline:
-            if self.image is None or self.image.partition(topic, index) is None:
-                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if not self._backlog.settle_asked(key):
-                return ErrorCode.NOT_LEADER_OR_FOLLOWER
-            if key in self._partitions:
-                return self._partitions[key]
-        return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.image is None or self.image.partition(topic, index) is None:
+            return None
+        return self._partitions.get(key) if self._backlog.settle_asked(key) else None
+
+    def _missing(self, topic: str, index: int) -> ErrorCode:
+        if (topic, index) in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.image is not None and self.image.partition(topic, index) is not None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def hosted(self, key: TopicPartition) -> Partition | None:
         """Return the replica; None if none is open here."""
@@ -434,7 +436,10 @@ class ReplicaManager:
         quota = self._leader_quota if params.replica_id >= 0 else None
         for request in requests:
             topic = request.topic
-            partition = None if topic is None else partitions.get((topic, request.partition))
+            partition = None
+            if topic is not None:
+                index = request.partition
+                partition = partitions.get((topic, index)) or self._opened(topic, index)
             if partition is None:
                 result = self._missing_for(request)
             elif request.topic_id not in (partition.topic_id, ZERO_UUID):
