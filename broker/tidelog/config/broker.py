@@ -46,6 +46,10 @@ DEVELOPER_PROFILE: Mapping[str, str] = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
+_NO_LISTENER = (
+    "There must be at least one broker advertised listener. Perhaps all listeners appear in"
+    " controller.listener.names?"
+)
 _UNROUTABLE = "0.0.0.0"  # noqa: S104 - refused as an advertised address, never bound here
 
 
@@ -233,7 +237,7 @@ class BrokerConfig(
                 " value",
             )
         if not self.client_listeners():
-            raise ConfigError("listeners", "There must be at least one broker listener.")
+            raise ConfigError("listeners", _NO_LISTENER)
         if not self.connections_per_ip() and not self.max_connections_per_ip:
             raise ConfigError(
                 "max.connections.per.ip",
@@ -245,8 +249,9 @@ class BrokerConfig(
                 "queued.max.request.bytes",
                 "queued.max.request.bytes must be larger or equal to socket.request.max.bytes",
             )
-        self._check_advertised([endpoint.name for endpoint in self.client_listeners()])
         self._check_protocols()
+        self._check_advertised()
+        self._check_mechanisms()
         check_group_keys(self.value)
         check_authorizer(self.value)
 
@@ -259,6 +264,8 @@ class BrokerConfig(
             )
         for endpoint in (*self.client_listeners(), *self.controller_listeners()):
             self.listener_settings(endpoint.name)
+
+    def _check_mechanisms(self) -> None:
         if not self.is_alone():
             self._check_mechanism(
                 self.inter_broker_listener(), "sasl.mechanism.inter.broker.protocol"
@@ -300,29 +307,62 @@ class BrokerConfig(
             )
         return ListenerSettings(self.__dict__, self.given, listener, protocols[listener])
 
-    def _check_advertised(self, listeners: list[str]) -> None:
-        advertised = self.advertised_endpoints()
+    def _check_advertised(self) -> None:
+        """Check them in Kafka's order (KafkaConfig.validateValues)."""
+        key, of_brokers = "advertised.listeners", "inter.broker.listener.name"
+        given = self._given_advertised()
+        advertised = [endpoint.name for endpoint in self.advertised_endpoints()]
         if not advertised:
-            raise ConfigError(
-                "advertised.listeners", "There must be at least one broker advertised listener."
-            )
-        for endpoint in advertised:
-            if endpoint.name not in listeners:
+            raise ConfigError(key, _NO_LISTENER)
+        listener = self.inter_broker_listener()
+        if listener not in advertised:
+            known = security_protocols(self.listener_security_protocol_map)
+            if listener not in known and listener not in self.controller_listener_names:
                 raise ConfigError(
-                    "advertised.listeners",
-                    f"{endpoint.name} is not among the listeners, {','.join(listeners)}",
+                    of_brokers,
+                    f"Listener with name {listener} defined in {of_brokers} not found in"
+                    " listener.security.protocol.map.",
                 )
-            if endpoint.host == _UNROUTABLE:
-                raise ConfigError(
-                    "advertised.listeners",
-                    "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. "
-                    "Use a routable IP address.",
-                )
-        if self.inter_broker_listener() not in [endpoint.name for endpoint in advertised]:
             raise ConfigError(
-                "inter.broker.listener.name",
-                f"{self.inter_broker_listener()} is not among the advertised listeners",
+                of_brokers,
+                f"{of_brokers} must be a listener name defined in {key}. The valid options based on"
+                f" currently configured listeners are {','.join(advertised)}",
             )
+        listeners = [endpoint.name for endpoint in parse_endpoints("listeners", self.listeners)]
+        if not set(advertised) <= set(listeners):
+            raise ConfigError(
+                key,
+                f"{key} listener names must be equal to or a subset of the ones defined in"
+                f" listeners. Found {','.join(advertised)}. The valid options based on the current"
+                f" configuration are {','.join(listeners)}",
+            )
+        if any(endpoint.host == _UNROUTABLE for endpoint in (*given, *self.advertised_endpoints())):
+            raise ConfigError(
+                key,
+                f"{key} cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP"
+                " address.",
+            )
+
+    def _given_advertised(self) -> list[Endpoint]:
+        """Return the entries of advertised.listeners; ConfigError for a wrong one."""
+        key, entries = "advertised.listeners", self.advertised_listeners
+        if entries is None:
+            return []
+        if not entries:
+            raise ConfigError(
+                key,
+                f"Configuration '{key}' must not be empty. Valid values include: any non-empty"
+                " value",
+            )
+        if "" in entries:
+            raise ConfigError(key, f"Configuration '{key}' values must not be empty.")
+        given = parse_endpoints(key, entries)
+        known = security_protocols(self.listener_security_protocol_map)
+        for name in (endpoint.name for endpoint in given):
+            if name not in known and name not in self.controller_listener_names:
+                reason = f"No security protocol defined for listener {name}"
+                raise broken_listeners(key, entries, reason)
+        return given
 
     def _check_quorum(self, voters: list[Voter]) -> None:
         is_controller = "controller" in self.process_roles
@@ -530,7 +570,7 @@ def parse_endpoints(key: str, entries: list[str]) -> list[Endpoint]:
         endpoints.append(Endpoint(name.upper(), host, int(port)))
     names = [endpoint.name for endpoint in endpoints]
     if len(set(names)) != len(names):
-        reason = f"Each listener must have a different name, {key}: {listed(entries)}"
+        reason = f"Each listener must have a different name, listeners: {listed(entries)}"
         raise broken_listeners(key, entries, reason)
     if key == "listeners":
         shared = shared_port([(endpoint.host, endpoint.port) for endpoint in endpoints], entries)

@@ -3,6 +3,7 @@
 // Reads one JSON object a line from standard input, answers one a line on standard output:
 //   {"op": "tool", "main": class, "args": [...], "stdin": text, "timeout_ms": n}
 //       -> {"exit": code, "out": text, "err": text}
+//   {"op": "config", "settings": {name: value}}  -> {}   (checks them as a node's start does)
 //   {"op": "start", "main": class, "args": [...]}  -> {}   (runs on; used for the broker itself)
 //   remote_metadata_* go to RemoteMetadata.java, any other op to Client.java.
 // A failing op answers {"error": "ExceptionClass: message"}.
@@ -19,6 +20,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Properties;
 import org.apache.kafka.common.utils.Exit;
 
 public final class Driver {
@@ -62,6 +64,7 @@ public final class Driver {
     private static void serve(JsonNode request, ObjectNode answer, Client client) throws Exception {
         switch (request.get("op").asText()) {
             case "tool" -> runTool(request, answer);
+            case "config" -> checkConfig(request);
             case "start" -> startMain(request);
             case "remote_metadata_read", "remote_metadata_partitions", "remote_metadata_lineage",
                 "remote_metadata_cache" -> RemoteMetadata.serve(request, answer);
@@ -75,6 +78,13 @@ public final class Driver {
             args[i] = request.get("args").get(i).asText();
         }
         return args;
+    }
+
+    private static void checkConfig(JsonNode request) {
+        Properties settings = new Properties();
+        request.get("settings").fields().forEachRemaining(
+            each -> settings.put(each.getKey(), each.getValue().asText()));
+        kafka.server.KafkaConfig.fromProps(settings, false);
     }
 
     private static void startMain(JsonNode request) {
