@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tidelog.api.raft_voters import RaftVotersApi
     from tidelog.cluster.auto_topics import AutoTopics
     from tidelog.cluster.controller.controller import Controller
+    from tidelog.cluster.controller_registration import ControllerRegistration
     from tidelog.cluster.metadata.settings import MetadataLogSettings
     from tidelog.cluster.quorum.channels import Addresses
     from tidelog.cluster.quorum.core import QuorumCore
@@ -127,6 +128,7 @@ class Membership:
         self._entry: asyncio.Task[None] | None = None  # keeps this node's entry among them right
         self._voter_changes: VoterChanges | None = None
         self._built: _Parts | None = None
+        self._registration: ControllerRegistration | None = None  # that others need
         self._fetchers: FetcherManager | None = None
         self._assignments: DirectoryAssignments | None = None
         self._ticking: list[asyncio.Task[None]] = []
@@ -209,7 +211,7 @@ class Membership:
         from tidelog.api.describe_controllers import DescribeControllersApi
 
         return {
-            **DescribeControllersApi(metadata, self._endpoints).handlers(),
+            **DescribeControllersApi(metadata).handlers(),
             **sasl_handlers(),
         }
 
@@ -383,6 +385,25 @@ class Membership:
         )
         if not config.is_alone():
             self._replicate(replicas, door, lifecycle)
+        if config.controller_listeners():
+            self._registration = self._new_registration(metadata, door, lifecycle)
+
+    def _new_registration(
+        self, metadata: MetadataLog, door: ControllerDoor, lifecycle: BrokerLifecycle
+    ) -> ControllerRegistration:
+        """Return what keeps the registration of this node's controller, at its addresses."""
+        from tidelog.cluster.controller_registration import ControllerRegistration
+        from tidelog.cluster.formatting import controller_endpoints
+
+        registration = ControllerRegistration(
+            self._config,
+            metadata,
+            ask=door.ask,
+            endpoints=controller_endpoints(self._config),
+            incarnation_id=lifecycle.incarnation_id,
+        )
+        metadata.subscribe(registration.on_image)
+        return registration
 
     def _replicate(
         self, replicas: ReplicaManager, door: ControllerDoor, lifecycle: BrokerLifecycle
@@ -579,7 +600,12 @@ class Membership:
 
     async def join(self) -> None:
         """Register, and return when this broker is unfenced; LifecycleError on failure."""
+        registration = self._registration
+        if registration is not None:
+            self._repeat("registration", registration.run())
         await self._parts.lifecycle.start()
+        if registration is not None:
+            await registration.wait(self._config.initial_broker_registration_timeout_ms / 1000)
         if self._config.is_alone():
             await self._parts.controller.settle()
 

@@ -90,6 +90,7 @@ class ApiKey(IntEnum):
     ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    CONTROLLER_REGISTRATION = 70
     GET_TELEMETRY_SUBSCRIPTIONS = 71
     PUSH_TELEMETRY = 72
     ASSIGN_REPLICAS_TO_DIRS = 73
@@ -158,6 +159,7 @@ _ON_CONTROLLERS_ALONE = frozenset(
         ApiKey.BROKER_REGISTRATION,
         ApiKey.BROKER_HEARTBEAT,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.CONTROLLER_REGISTRATION,
         ApiKey.ASSIGN_REPLICAS_TO_DIRS,
         ApiKey.UPDATE_RAFT_VOTER,
     }
@@ -321,6 +323,7 @@ _APIS = (
     Api(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), 0, "controller"),
     Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), 0, "consumer_groups"),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), 0, "consumer_groups"),
+    Api(ApiKey.CONTROLLER_REGISTRATION, (0, 0), 0, "controller"),
     Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), 0, "telemetry"),
     Api(ApiKey.PUSH_TELEMETRY, (0, 0), 0, "telemetry"),
     Api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, (0, 0), 0, "controller"),

@@ -19,7 +19,11 @@ from tidelog.cluster.controller.features import (
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster_admin import UpdateFeaturesRequest
-from tidelog_protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
+from tidelog_protocol.messages.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    RegisterControllerRecord,
+)
 
 PREFIX = "The update failed for all features since the following feature had an error: "
 CONFIG = broker_config(node_id="1", min_insync_replicas="2")
@@ -141,6 +145,29 @@ def test_a_level_that_a_broker_does_not_support_is_refused() -> None:
     brokers[2] = BrokerImage(2, "h", 2, features=(("transaction.version", 1, 1),))
     refused = refusal(("transaction.version", 2, UPGRADE), image=IMAGE._replace(brokers=brokers))
     assert refused.endswith("Broker 2 only supports versions 1")
+
+
+def test_a_level_that_a_controller_does_not_support_is_refused() -> None:
+    ranges = [RegisterControllerRecord.ControllerFeature(name="group.version")]
+    controllers = {
+        number: RegisterControllerRecord(controller_id=number, features=ranges) for number in (1, 2)
+    }
+    image = IMAGE._replace(controllers=controllers)
+    text = "Controller 2 does not support this feature."
+    assert refusal(("group.version", 1, UPGRADE), image=image) == GROUP.format(1, text)
+
+
+def test_voters_that_never_registered_may_not_support_a_level() -> None:
+    listeners = "PLAINTEXT://h:1,CONTROLLER://h:2"
+    config = broker_config(
+        node_id="1", listeners=listeners, controller_quorum_voters="1@h:2,2@h:3,3@h:4"
+    )
+    image = IMAGE._replace(controllers={1: RegisterControllerRecord(controller_id=1)})
+    wanted = request(("group.version", 1, UPGRADE))
+    with pytest.raises(RefusedError, match="controller 2 has not registered, and may not support"):
+        update_features(image, config, wanted, 2)
+    old = image._replace(features={**LEVELS, "metadata.version": 14})
+    assert update_features(old, config, wanted, 2)[0]
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -11,7 +11,6 @@ from support.handler_calls import make_context
 from support.metadata import Metadata
 from support.wire_client import WireClient
 from tidelog.api.describe_controllers import DescribeControllersApi
-from tidelog.api.describe_quorum import Voter
 from tidelog.config.broker import BrokerConfig
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer
@@ -23,6 +22,7 @@ from tidelog_protocol.messages.cluster import (
     ApiVersionsRequest,
     DescribeClusterRequest,
 )
+from tidelog_protocol.messages.metadata_records import RegisterControllerRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,15 +30,28 @@ if TYPE_CHECKING:
     from tidelog_protocol.apis import Api
 
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
-VOTERS = [Voter(1, "CONTROLLER", "a", 91), Voter(2, "CONTROLLER", "b", 92)]
+LEVEL_WITHOUT = 14  # of metadata.version, before registrations of controllers
 NO_OPERATIONS = -(1 << 31)
 
 
-def described(version: int, listener: str = "CONTROLLER", **fields: Any) -> Any:
+def registered(node_id: int, host: str) -> RegisterControllerRecord:
+    """A controller's record."""
+    endpoint = RegisterControllerRecord.ControllerEndpoint(
+        name="CONTROLLER", host=host, port=90 + node_id
+    )
+    return RegisterControllerRecord(controller_id=node_id, end_points=[endpoint])
+
+
+def described(version: int, listener: str = "CONTROLLER", level: int = 30, **fields: Any) -> Any:
     """What controller 1 of two, the leader, answers on one of its listeners."""
+    metadata = Metadata()
+    metadata.log.image = metadata.log.image._replace(
+        features={"metadata.version": level},
+        controllers={2: registered(2, "b"), 1: registered(1, "a")},
+    )
     context = make_context(ApiKey.DESCRIBE_CLUSTER, version)
     context.peer.listener = listener
-    api = DescribeControllersApi(Metadata().log, lambda: VOTERS)
+    api = DescribeControllersApi(metadata.log)
     response = api.describe_cluster(context, DescribeClusterRequest(**fields))
     codec = API[ApiKey.DESCRIBE_CLUSTER].response_codec(version)
     return codec.decode(codec.encode(response))
@@ -60,6 +73,14 @@ def test_controllers_have_the_addresses_of_the_listener(version: int) -> None:
 def test_a_leader_without_the_listener_is_not_named() -> None:
     answer = described(1, "OTHER", endpoint_type=2)
     assert (answer.error_code, answer.controller_id, answer.brokers) == (0, -1, [])
+
+
+def test_an_old_metadata_version_has_no_controllers() -> None:
+    answer = described(1, level=LEVEL_WITHOUT, endpoint_type=2)
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.UNSUPPORTED_VERSION,
+        "Direct-to-controller communication is not supported with the current MetadataVersion.",
+    )
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ ListTransactions 66 0 2 0
 AllocateProducerIds 67 0 0 0
 ConsumerGroupHeartbeat 68 0 1 0
 ConsumerGroupDescribe 69 0 1 0
+ControllerRegistration 70 0 0 0
 GetTelemetrySubscriptions 71 0 0 0
 PushTelemetry 72 0 0 0
 AssignReplicasToDirs 73 0 0 0
@@ -122,7 +123,7 @@ def test_ranges_are_kafkas() -> None:
 # there alone, and on the listeners of clients too.
 ON_CONTROLLERS_ALONE = """
 Vote BeginQuorumEpoch EndQuorumEpoch AlterPartition Envelope FetchSnapshot BrokerRegistration
-BrokerHeartbeat AllocateProducerIds AssignReplicasToDirs UpdateRaftVoter
+BrokerHeartbeat AllocateProducerIds ControllerRegistration AssignReplicasToDirs UpdateRaftVoter
 """
 ON_BOTH = """
 Fetch SaslHandshake ApiVersions CreateTopics DeleteTopics DescribeAcls CreateAcls DeleteAcls

@@ -1,9 +1,10 @@
-"""Requests of brokers to the active controller: BrokerRegistration (API 62), BrokerHeartbeat (63),
-AlterPartition (56), AllocateProducerIds (67), AssignReplicasToDirs (73).
+"""Requests of nodes to the active controller: BrokerRegistration (API 62), BrokerHeartbeat (63),
+AlterPartition (56), AllocateProducerIds (67), AssignReplicasToDirs (73), ControllerRegistration
+(70).
 
 Behaviour. Served on the controller listener. The controller decides each request against the latest
-metadata and answers when the change is committed. Errors: `controller/brokers.py` and
-`controller/partitions.py`.
+metadata and answers when the change is committed. Errors: `controller/brokers.py`,
+`controller/partitions.py` and `controller/registrations.py`.
 
 Version notes. AlterPartition 2 (KIP-841): topic ids. 3 (KIP-903): broker epochs with the ISR.
 BrokerRegistration 2 (KIP-858): log directories. 3 (KIP-966): the epoch before a clean stop.
@@ -41,6 +42,9 @@ class BrokersApi:
                 lambda _, request: own.assign_replicas_to_dirs(request)
             ),
             ApiKey.BROKER_REGISTRATION: decided(lambda _, request: own.register_broker(request)),
+            ApiKey.CONTROLLER_REGISTRATION: decided(
+                lambda _, request: own.register_controller(request)
+            ),
             ApiKey.BROKER_HEARTBEAT: decided(lambda _, request: own.heartbeat(request)),
             ApiKey.ALLOCATE_PRODUCER_IDS: decided(
                 lambda _, request: own.allocate_producer_ids_for(request)

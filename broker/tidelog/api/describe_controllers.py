@@ -1,9 +1,10 @@
 """DescribeCluster (API 60) of the controllers, which admin clients ask with `bootstrap.controllers`
 (KIP-919).
 
-Behaviour. Served on the controllers' listeners: the voters with the addresses of the listener that
-is asked, and the leader among them, -1 if none is known. A request for the other type of endpoint,
-there or on the clients' listeners, is refused.
+Behaviour. Served on the controllers' listeners: the registered controllers with the addresses of
+the listener that is asked, and the leader among them, -1 if none is known. A request for the other
+type of endpoint, there or on the clients' listeners, is refused; so is each one while
+`metadata.version` is below 3.7, which has no registrations.
 
 Version notes. Version 0 cannot ask for controllers: INVALID_REQUEST. 1 (KIP-919): endpoint type. 2
 (KIP-1073): fenced brokers, which controllers never are.
@@ -13,14 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.metadata.features import registers_controllers
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import DescribeClusterResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tidelog.api.describe_quorum import Voter
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.cluster import DescribeClusterRequest, MetadataRequest
@@ -43,10 +42,8 @@ _NOT_ASKED = -(1 << 31)
 class DescribeControllersApi:
     """Answers DescribeCluster on a controllers' listener."""
 
-    def __init__(self, metadata: MetadataLog, endpoints: Callable[[], Sequence[Voter]]) -> None:
-        """`endpoints` returns those of all voters."""
+    def __init__(self, metadata: MetadataLog) -> None:
         self._metadata = metadata
-        self._endpoints = endpoints
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """Return the handler by API key."""
@@ -56,20 +53,28 @@ class DescribeControllersApi:
         self, context: RequestContext, request: DescribeClusterRequest
     ) -> DescribeClusterResponse:
         """Answer a DescribeCluster request."""
+        image = self._metadata.image
+        if not registers_controllers(image.features):
+            return DescribeClusterResponse(
+                error_code=ErrorCode.UNSUPPORTED_VERSION,
+                error_message="Direct-to-controller communication is not supported with the"
+                " current MetadataVersion.",
+            )
         refused = refused_endpoint(request, context.api_version, ENDPOINT_CONTROLLERS)
         if refused is not None:
             return refused
         controllers = [
             DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=voter.node_id, host=voter.host, port=voter.port
+                broker_id=node_id, host=endpoint.host, port=endpoint.port
             )
-            for voter in self._endpoints()
-            if voter.listener == context.listener
+            for node_id, controller in sorted(image.controllers.items())
+            for endpoint in controller.end_points
+            if endpoint.name == context.listener
         ]
         leader = self._metadata.leader_id
         return DescribeClusterResponse(
             endpoint_type=ENDPOINT_CONTROLLERS,
-            cluster_id=self._metadata.image.cluster_id,
+            cluster_id=image.cluster_id,
             controller_id=leader if any(each.broker_id == leader for each in controllers) else -1,
             brokers=controllers,
             cluster_authorized_operations=asked_operations(request),

@@ -47,6 +47,7 @@ CLUSTER_OPERATIONS: dict[ApiKey, Operation] = {
             ApiKey.ENVELOPE,
             ApiKey.BROKER_REGISTRATION,
             ApiKey.BROKER_HEARTBEAT,
+            ApiKey.CONTROLLER_REGISTRATION,
             ApiKey.ALLOCATE_PRODUCER_IDS,
             ApiKey.ASSIGN_REPLICAS_TO_DIRS,
             ApiKey.UPDATE_RAFT_VOTER,

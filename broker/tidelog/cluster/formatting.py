@@ -234,15 +234,19 @@ def begin_log(
 
 def own_voter(config: BrokerConfig, directory_id: bytes) -> Voter:
     """Return a node as a voter that its metadata log may name (KIP-853)."""
-    import socket  # noqa: PLC0415 - asyncio has imported it; a name, not a connection
-
     from tidelog.cluster.metadata.voters import Voter  # noqa: PLC0415 - few logs name voters
 
-    listeners = tuple(
+    return Voter(config.node_id, directory_id, controller_endpoints(config))
+
+
+def controller_endpoints(config: BrokerConfig) -> tuple[tuple[str, str, int], ...]:
+    """Return where other nodes reach a node's controller: names, hosts and ports of listeners."""
+    import socket  # noqa: PLC0415 - asyncio has imported it; a name, not a connection
+
+    return tuple(
         (each.name, each.host or socket.gethostname(), each.port)
         for each in config.advertised_controllers()
     )
-    return Voter(config.node_id, directory_id, listeners)
 
 
 def begins_with_voters(files: FileSystem, folder: str) -> bool:

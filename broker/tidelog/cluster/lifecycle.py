@@ -155,6 +155,11 @@ class BrokerLifecycle:
         self._may_go = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def incarnation_id(self) -> bytes:
+        """The id of this process."""
+        return self._registration.incarnation_id
+
     def _refusal(self, code: ErrorCode) -> str:
         names = unsupported(self._metadata.image.features)
         if code is not ErrorCode.UNSUPPORTED_VERSION or not names:

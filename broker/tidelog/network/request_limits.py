@@ -54,6 +54,7 @@ _OF_BROKERS = frozenset(
     {
         ApiKey.ALTER_PARTITION,
         ApiKey.BROKER_REGISTRATION,
+        ApiKey.CONTROLLER_REGISTRATION,
         ApiKey.BROKER_HEARTBEAT,
         ApiKey.ASSIGN_REPLICAS_TO_DIRS,
     }

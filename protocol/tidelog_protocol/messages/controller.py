@@ -1,7 +1,7 @@
 """Tables of the requests that brokers send to the active controller.
 
-AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, and Envelope, which
-forwards a client's request.
+AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration,
+and Envelope, which forwards a client's request.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ __all__ = [
     "BrokerHeartbeatResponse",
     "BrokerRegistrationRequest",
     "BrokerRegistrationResponse",
+    "ControllerRegistrationRequest",
+    "ControllerRegistrationResponse",
     "DefaultPrincipalData",
     "EnvelopeRequest",
     "EnvelopeResponse",
@@ -243,3 +245,32 @@ class AllocateProducerIdsResponse(Message, api_key=67, versions="0", flexible="0
     error_code: int = int16()
     producer_id_start: int = int64()
     producer_id_len: int = int32()
+
+
+class ControllerRegistrationRequest(Message, api_key=70, versions="0", flexible="0+"):
+    """A controller's incarnation tells its addresses and features (KIP-919)."""
+
+    class Listener(Struct):
+        name: str = string()
+        host: str = string()
+        port: int = uint16()
+        security_protocol: int = int16()  # 0 PLAINTEXT
+
+    class Feature(Struct):
+        name: str = string()
+        min_supported_version: int = int16()
+        max_supported_version: int = int16()
+
+    controller_id: int = int32()
+    incarnation_id: bytes = uuid()
+    zk_migration_ready: bool = boolean()
+    listeners: list[Listener] = array(Listener)
+    features: list[Feature] = array(Feature)
+
+
+class ControllerRegistrationResponse(Message, api_key=70, versions="0", flexible="0+"):
+    """Whether it is in the metadata log."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)

@@ -13,8 +13,6 @@ from compat.conformance.allowed import ELR, NEWER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NO_CONTROLLERS = "tools find tidelog's controllers among the voters: no controller registers"
-
 
 class Allowed(NamedTuple):
     """In a session, what Kafka prints (a regular expression, or whole lines) and tidelog does."""
@@ -33,7 +31,6 @@ ALLOWED = (
     Allowed("configs", r"min\.insync\.replicas=1 sensitive=.*\n", "", ELR),
     Allowed("features", r"(eligible\.\S+ .*FinalizedVersionLevel: )1", r"\g<1>0", ELR),
     Allowed("metadata-shell", r"min\.insync\.replicas:\n1\n", "", ELR),
-    Allowed("metadata-shell", r"/image/cluster/controllers/1\n", "", NO_CONTROLLERS),
     Allowed("metadata-shell", r"finalized_eligible\S+\n1\n", "", ELR),
     Allowed("cluster-and-quorum", r"(?<=ApiVersions\(18\): 0 to )4", "5", NEWER),
     Allowed("cluster-and-quorum", r"(?<=DeleteGroups\(42\): 0 to )2", "3", NEWER),

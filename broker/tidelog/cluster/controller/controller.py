@@ -75,6 +75,8 @@ if TYPE_CHECKING:
         BrokerHeartbeatResponse,
         BrokerRegistrationRequest,
         BrokerRegistrationResponse,
+        ControllerRegistrationRequest,
+        ControllerRegistrationResponse,
     )
     from tidelog_protocol.messages.quotas import AlterClientQuotasRequest
     from tidelog_protocol.messages.users import (
@@ -166,6 +168,17 @@ class Controller:
         sessions.begin(request.broker_id, now)
         await self._log.commit(records)
         return response
+
+    async def register_controller(
+        self, request: ControllerRegistrationRequest
+    ) -> ControllerRegistrationResponse:
+        """ControllerRegistration; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller.registrations import register_controller
+        from tidelog_protocol.messages.controller import ControllerRegistrationResponse
+
+        self._lead(self._now())
+        await self._log.commit([register_controller(self._log.latest, request)])
+        return ControllerRegistrationResponse()
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """BrokerHeartbeat; NotControllerError, RefusedError."""

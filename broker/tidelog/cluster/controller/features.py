@@ -2,7 +2,7 @@
 Kafka's FeatureControlManager.
 
 All updates of a request are made, or none. A level counts if this node and all registered brokers
-support it; each controller here is a broker too.
+and controllers support it; voters of the settings must have registered.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tidelog.cluster.metadata.features import (
     KAFKA_FEATURES,
     KRAFT_FEATURE,
     METADATA_FEATURE,
+    registers_controllers,
     supported_levels,
 )
 from tidelog.cluster.metadata.image import DEFAULT_BROKER_RESOURCE, RESOURCE_BROKER
@@ -23,6 +24,8 @@ from tidelog_protocol.messages.cluster_admin import UpdateFeaturesResponse
 from tidelog_protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
     from tidelog_protocol.messages.cluster_admin import UpdateFeaturesRequest
@@ -44,7 +47,7 @@ def update_features(
     records: list[Message] = []
     for name, update in updates.items():
         level = update.max_version_level
-        problem = _problem(image, config.node_id, name, level, update.upgrade_type)
+        problem = _problem(image, config, name, level, update.upgrade_type)
         if problem is not None:
             raise failed(problem)
         if name != KRAFT_FEATURE:  # its level is not in records of the metadata log
@@ -102,7 +105,7 @@ def failed(problem: str) -> RefusedError:
 
 
 def _problem(
-    image: ClusterImage, node_id: int, name: str, level: int, upgrade_type: int
+    image: ClusterImage, config: BrokerConfig, name: str, level: int, upgrade_type: int
 ) -> str | None:
     present = level_of(image, name)
     text: str | None = None
@@ -111,7 +114,7 @@ def _problem(
     elif level < 0:
         text = "A feature version cannot be less than 0."
     else:
-        text = _unsupported_by(image, node_id, name, level)
+        text = _unsupported_by(image, config, name, level)
     if text is None and level < present and upgrade_type == UPGRADE:
         text = (
             "Can't downgrade the version of this feature without setting the upgrade type to "
@@ -128,19 +131,37 @@ def _problem(
     return text and f"Invalid update version {level} for feature {name}. {text}"
 
 
-def _unsupported_by(image: ClusterImage, node_id: int, name: str, level: int) -> str | None:
+def _unsupported_by(image: ClusterImage, config: BrokerConfig, name: str, level: int) -> str | None:
     """Return the first node that cannot work with a level, as text."""
-    ranges = [(f"Local controller {node_id}", supported_levels().get(name, _DISABLED))]
-    for broker in image.brokers.values():
-        known = {feature: (low, high) for feature, low, high in broker.features}
-        ranges.append((f"Broker {broker.node_id}", known.get(name, _DISABLED)))
-    for where, (low, high) in ranges:
+    for where, (low, high) in _ranges(image, config.node_id, name):
         if not low <= level <= high:
             if high == 0:
                 return f"{where} does not support this feature."
             levels = str(low) if low == high else f"{low}-{high}"
             return f"{where} only supports versions {levels}"
+    if registers_controllers(image.features):
+        for voter in config.quorum_voters():
+            if voter.node_id not in (config.node_id, *image.controllers):
+                return (
+                    f"controller {voter.node_id} has not registered, and may not support this"
+                    " feature"
+                )
     return None
+
+
+def _ranges(image: ClusterImage, node_id: int, name: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the levels of a feature that each node supports, this node's first."""
+    yield f"Local controller {node_id}", supported_levels().get(name, _DISABLED)
+    for broker in image.brokers.values():
+        of_broker = {feature: (low, high) for feature, low, high in broker.features}
+        yield f"Broker {broker.node_id}", of_broker.get(name, _DISABLED)
+    for controller in image.controllers.values():
+        if controller.controller_id != node_id and registers_controllers(image.features):
+            of_controller = {
+                each.name: (each.min_supported_version, each.max_supported_version)
+                for each in controller.features
+            }
+            yield f"Controller {controller.controller_id}", of_controller.get(name, _DISABLED)
 
 
 def _metadata_problem(present: int, level: int, *, is_unsafe: bool) -> str | None:

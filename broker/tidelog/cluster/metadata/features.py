@@ -28,6 +28,7 @@ __all__ = [
     "TRANSACTION_FEATURE",
     "finalized_levels",
     "initial_levels",
+    "registers_controllers",
     "supported_levels",
     "unsupported",
 ]
@@ -37,6 +38,7 @@ METADATA_VERSION_MIN = 7  # 3.3-IV3, the oldest that Kafka 4 knows
 METADATA_VERSION = 30  # Apache Kafka's 4.3-IV0: what our records' versions follow
 SCRAM_SINCE = 11  # 3.5-IV2: SCRAM users (KIP-900)
 TOKENS_SINCE = 14  # 3.6-IV2: delegation tokens (KIP-900)
+CONTROLLERS_SINCE = 15  # 3.7-IV0: controllers register (KIP-919)
 CORDONED_SINCE = 30  # level of metadata.version with cordoned log directories (KIP-1066)
 TRANSACTION_FEATURE = "transaction.version"
 TRANSACTION_VERSION = 2  # KIP-890
@@ -86,6 +88,11 @@ def initial_levels() -> dict[str, int]:
         for name, (_, highest) in supported_levels().items()
         if name not in (ELIGIBLE_FEATURE, KRAFT_FEATURE)
     }
+
+
+def registers_controllers(features: Mapping[str, int]) -> bool:
+    """Return whether controllers register in a cluster whose log has these levels."""
+    return features.get(METADATA_FEATURE, 0) >= CONTROLLERS_SINCE
 
 
 def unsupported(features: Mapping[str, int]) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidelog.security.acls import Acl
     from tidelog_protocol.messages.metadata_records import (
         DelegationTokenRecord,
+        RegisterControllerRecord,
         UserScramCredentialRecord,
     )
 
@@ -150,7 +151,8 @@ class ClusterImage(NamedTuple):
     """The cluster as of metadata offset `offset` (-1: nothing applied yet).
 
     `acls` has the ACLs by their ids, `scram_credentials` those of users by name and number of the
-    mechanism, `delegation_tokens` the tokens by their ids.
+    mechanism, `delegation_tokens` the tokens by their ids. `controllers` has the registrations of
+    controllers (KIP-919), which stay when a controller goes.
 
     `topic_names` has the names of `topics` by id. `topic_configs` and `broker_configs` hold only
     dynamic settings, as strings; `broker_configs` is keyed by the broker id as a string, with ""
@@ -164,6 +166,7 @@ class ClusterImage(NamedTuple):
     cluster_id: str
     controller_id: int = NO_CONTROLLER
     brokers: Mapping[int, BrokerImage] = _NOTHING
+    controllers: Mapping[int, RegisterControllerRecord] = _NOTHING
     topics: Mapping[str, TopicImage] = _NOTHING
     topic_names: Mapping[bytes, str] = _NOTHING
     topic_configs: Mapping[str, Mapping[str, str]] = _NOTHING

@@ -302,6 +302,12 @@ class ImageBuilder:
             else tuple(record.cordoned_log_dirs),
         )
 
+    def _register_controller(self, record: records.RegisterControllerRecord) -> None:
+        self._own("controllers")[record.controller_id] = record
+
+    def _unregister_controller(self, record: records.UnregisterControllerRecord) -> None:
+        self._own("controllers").pop(record.controller_id, None)
+
     def _broker(self, node_id: int, epoch: int) -> BrokerImage:
         broker: BrokerImage | None = self._now("brokers").get(node_id)
         if broker is None or broker.epoch != epoch:
@@ -374,17 +380,16 @@ _HANDLERS: dict[type, Callable[[ImageBuilder, Any], None]] = {
     records.FenceBrokerRecord: ImageBuilder._fence_broker,
     records.UnfenceBrokerRecord: ImageBuilder._unfence_broker,
     records.BrokerRegistrationChangeRecord: ImageBuilder._change_broker,
+    records.RegisterControllerRecord: ImageBuilder._register_controller,
+    records.UnregisterControllerRecord: ImageBuilder._unregister_controller,
 }
 
-# Records that change nothing an image shows: markers, and registrations that Kafka's controllers
-# make again at their next start.
+# Records that change nothing an image shows.
 _WITHOUT_IMAGE = frozenset(
     {
         records.NoOpRecord,
         records.BeginTransactionRecord,
         records.EndTransactionRecord,
-        records.RegisterControllerRecord,
-        records.UnregisterControllerRecord,
         records.ZkMigrationStateRecord,
     }
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cluster.metadata.features import METADATA_FEATURE
+from tidelog.cluster.metadata.features import METADATA_FEATURE, registers_controllers
 from tidelog.cluster.metadata.image import (
     RESOURCE_BROKER,
     RESOURCE_CLIENT_METRICS,
@@ -94,29 +94,7 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
         yield tables.FeatureLevelRecord(name=METADATA_FEATURE, feature_level=level)
     for name, level in features.items():
         yield tables.FeatureLevelRecord(name=name, feature_level=level)
-    for broker in image.brokers.values():
-        yield tables.RegisterBrokerRecord(
-            broker_id=broker.node_id,
-            incarnation_id=broker.incarnation_id,
-            broker_epoch=broker.epoch,
-            end_points=[
-                tables.RegisterBrokerRecord.BrokerEndpoint(
-                    name=name, host=host, port=port, security_protocol=protocol
-                )
-                for name, host, port, protocol in broker.endpoints
-            ],
-            features=[
-                tables.RegisterBrokerRecord.BrokerFeature(
-                    name=name, min_supported_version=lowest, max_supported_version=highest
-                )
-                for name, lowest, highest in broker.features
-            ],
-            rack=broker.rack,
-            fenced=broker.fenced,
-            in_controlled_shutdown=broker.in_controlled_shutdown,
-            log_dirs=list(broker.log_dirs),
-            cordoned_log_dirs=list(broker.cordoned_log_dirs) or None,
-        )
+    yield from _registrations(image)
     for topic in image.topics.values():
         yield tables.TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for partition in topic.partitions:
@@ -156,6 +134,34 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
         yield tables.ProducerIdsRecord(
             broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
+
+
+def _registrations(image: ClusterImage) -> Iterator[Message]:
+    for broker in image.brokers.values():
+        yield tables.RegisterBrokerRecord(
+            broker_id=broker.node_id,
+            incarnation_id=broker.incarnation_id,
+            broker_epoch=broker.epoch,
+            end_points=[
+                tables.RegisterBrokerRecord.BrokerEndpoint(
+                    name=name, host=host, port=port, security_protocol=protocol
+                )
+                for name, host, port, protocol in broker.endpoints
+            ],
+            features=[
+                tables.RegisterBrokerRecord.BrokerFeature(
+                    name=name, min_supported_version=lowest, max_supported_version=highest
+                )
+                for name, lowest, highest in broker.features
+            ],
+            rack=broker.rack,
+            fenced=broker.fenced,
+            in_controlled_shutdown=broker.in_controlled_shutdown,
+            log_dirs=list(broker.log_dirs),
+            cordoned_log_dirs=list(broker.cordoned_log_dirs) or None,
+        )
+    if registers_controllers(image.features):
+        yield from image.controllers.values()
 
 
 def _quota_records(image: ClusterImage) -> Iterator[Message]:
