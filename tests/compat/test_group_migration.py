@@ -1,24 +1,28 @@
-"""A group of real clients rolls from the classic to the consumer protocol and back (KIP-848)."""
+"""A group of real clients, one or two, rolls from the classic to the consumer protocol and back
+(KIP-848)."""
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from compat.brokers import Tidelog
 from compat.clients.protocol import encoded
-from compat.conftest import Client
+from compat.conftest import CLIENTS, Client
 from compat.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from _pytest.mark import ParameterSet
+
     from compat.conftest import ClientPool
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(200)]
 
+OF_BOTH_PROTOCOLS = ("librdkafka", "java", "go")
 PARTITIONS = range(4)
 OFTEN = {f"group.consumer.{name}heartbeat.interval.ms": "100" for name in ("", "min.", "max.")}
 
@@ -34,24 +38,38 @@ def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tidelog]:
     broker.stop()
 
 
-@pytest.mark.parametrize(
-    "name", ["librdkafka", pytest.param("java", marks=pytest.mark.xdist_group("java"))]
-)
+def pairs() -> Iterator[ParameterSet]:
+    """Every client as a member of the classic protocol, beside each that has the other one. CI has
+    those that roll by themselves; `make nightly` mixes them."""
+    for classic, modern in product(CLIENTS, OF_BOTH_PROTOCOLS):
+        marks = [pytest.mark.xdist_group("java")] if "java" in (classic, modern) else []
+        if classic != modern:
+            marks.append(pytest.mark.nightly)
+        yield pytest.param(classic, modern, marks=marks)
+
+
+@pytest.mark.parametrize(("classic", "modern"), pairs())
 def test_a_group_rolls_to_the_other_protocol_and_back(
-    name: str, client_pool: ClientPool, quick_broker: Tidelog
+    classic: str, modern: str, client_pool: ClientPool, quick_broker: Tidelog
 ) -> None:
     """Each member commits before the next change: every record comes exactly once."""
-    client = Client(name, client_pool.get(name), quick_broker.bootstrap)
-    topic = f"roll-{name}"
+    client = Client(classic, client_pool.get(classic), quick_broker.bootstrap)
+    other = Client(modern, client_pool.get(modern), quick_broker.bootstrap)
+    client_of = {"old": client, "new": other, "back": client}
+    topic = f"roll-{classic}-{modern}"
     client.call("create_topic", topic=topic, partitions=len(PARTITIONS), configs={})
     join = {"group": topic, "topic": topic, "session_timeout_ms": 10_000}
     seen: list[tuple[int, int]] = []
 
+    def call(op: str, member: str, **fields: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = client_of[member].call(op, member=member, **fields)
+        return answer
+
     def assignments(members: Sequence[str]) -> list[list[int]]:
-        return [client.call("assignment", member=each)["partitions"] for each in members]
+        return [call("assignment", each)["partitions"] for each in members]
 
     def records(members: Sequence[str]) -> list[tuple[int, int]]:
-        found = (client.call("consumed", member=each)["records"] for each in members)
+        found = (call("consumed", each)["records"] for each in members)
         return sorted((each["partition"], each["offset"]) for each in chain(*found))
 
     def goes_on(*members: str) -> None:
@@ -73,17 +91,17 @@ def test_a_group_rolls_to_the_other_protocol_and_back(
         seen.extend(set(after) - set(before))
         assert len(after) == len(before) + len(sent), "a record came again"
         for each in members:
-            client.call("commit", member=each)
+            call("commit", each)
 
-    client.call("join", member="old", **join)
+    call("join", "old", **join)
     goes_on("old")
-    client.call("join", member="new", protocol="consumer", **join)
+    call("join", "new", protocol="consumer", **join)
     goes_on("old", "new")
-    client.call("leave", member="old")
+    call("leave", "old")
     goes_on("new")
-    client.call("join", member="back", **join)
+    call("join", "back", **join)
     goes_on("new", "back")
-    client.call("leave", member="new")
+    call("leave", "new")
     goes_on("back")
-    client.call("leave", member="back")
+    call("leave", "back")
     assert sorted(seen) == [(partition, offset) for partition in PARTITIONS for offset in range(5)]
