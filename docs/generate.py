@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tidelog
-from tidelog.config import authorizer_keys, group_keys, keys, security_keys, tiered_keys
+from tidelog.config import authorizer_keys, group_keys, inert_keys, keys, security_keys, tiered_keys
 from tidelog.config.broker import DEVELOPER_PROFILE, update_mode
 from tidelog.config.client_metrics import CLIENT_METRICS_KEYS
 from tidelog.config.group_settings import GROUP_KEYS
@@ -88,6 +88,7 @@ SECTIONS = {
     "Transactions": keys.TransactionKeys,
     "Authorizer": authorizer_keys.AuthorizerKeys,
     "Remote tier": tiered_keys.TieredKeys,
+    "Settings without effect": inert_keys.InertKeys,
 }
 PROFILE = """\
 ## Defaults of `tidelog serve` and `tidelog.run()`
@@ -173,16 +174,9 @@ Both list Produce from version 0, since old librdkafka asks for it, and serve it
 PushTelemetry (72), version 0; Kafka lists them with a plug-in. Several brokers speak the
 controller's APIs among themselves.
 """
-NO_SASL = "no SASL yet"
-NO_ACLS = "no authorizer yet"
 NEWER = "one version more, of 4.4"
 WHY = {
-    17: ("SaslHandshake", NO_SASL),
     18: ("ApiVersions", NEWER),
-    29: ("DescribeAcls", NO_ACLS),
-    30: ("CreateAcls", NO_ACLS),
-    31: ("DeleteAcls", NO_ACLS),
-    36: ("SaslAuthenticate", NO_SASL),
     42: ("DeleteGroups", NEWER),
 }
 """API keys where the two differ: the name and the reason."""

@@ -13,6 +13,7 @@ from tidelog.config import group_keys
 from tidelog.config import keys as config_keys
 from tidelog.config.authorizer_keys import AuthorizerKeys, check_authorizer
 from tidelog.config.group_limits import check_group_keys
+from tidelog.config.inert_keys import InertKeys
 from tidelog.config.listeners import (
     ListenerSettings,
     broken_listeners,
@@ -87,6 +88,7 @@ class BrokerConfig(
     TokenKeys,
     AuthorizerKeys,
     TieredKeys,
+    InertKeys,
 ):
     """The settings of one broker, immutable; attributes are Kafka's names with underscores.
 
