@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from tidelog.security.refused import RefusedError
+from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.config_key import ConfigError
 
 if TYPE_CHECKING:
@@ -125,8 +126,10 @@ def _parsed(token: bytes) -> tuple[str, str]:
         raise RefusedError("Invalid OAUTHBEARER client first message")
     pairs = dict(part.split("=", 1) for part in match[2].split("\x01") if part)
     auth = _AUTH.fullmatch(pairs.get("auth", ""))
-    if auth is None or auth[1].lower() != "bearer":
+    if auth is None:
         raise RefusedError("Invalid OAUTHBEARER client first message: invalid 'auth' format")
+    if auth[1].lower() != "bearer":  # Kafka closes, too: it fails to make the text of its answer
+        raise ProtocolError(f"Invalid scheme in OAUTHBEARER client first message: {auth[1]}")
     return match[1] or "", auth[2]
 
 
