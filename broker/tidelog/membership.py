@@ -219,7 +219,8 @@ class Membership:
         """Return the handlers of what other nodes ask of a voter."""
         from tidelog.api.quorum import QuorumApi
 
-        handlers = {**QuorumApi(quorum).handlers(), **self._raft_voters(quorum).of_voters()}
+        quorum_api = QuorumApi(quorum, self._address_of)
+        handlers = {**quorum_api.handlers(), **self._raft_voters(quorum).of_voters()}
         return {key: _while_in(quorum, handler) for key, handler in handlers.items()}
 
     def _raft_voters(self, quorum: Quorum) -> RaftVotersApi:
@@ -259,6 +260,12 @@ class Membership:
             own = config.controller_listeners()[0]
             return [Voter(config.node_id, name, own.host, own.port)]
         return [Voter(voter.node_id, name, voter.host, voter.port) for voter in voters]
+
+    def _address_of(self, node_id: int) -> tuple[str, int] | None:
+        for voter in self._endpoints():
+            if voter.node_id == node_id and voter.port:
+                return voter.host, voter.port
+        return None
 
     # -- start -------------------------------------------------------------------------------------
 

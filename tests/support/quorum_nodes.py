@@ -147,7 +147,7 @@ class QuorumNode:
         await door.listen(self.host, PORT, connections.factory)
         self.quorum.start()
         handlers = {
-            **QuorumApi(self.quorum).handlers(),
+            **QuorumApi(self.quorum, self._address_of).handlers(),
             **DescribeQuorumApi(lambda: view_of(self.quorum), list).handlers(),
         }
         voters_api = RaftVotersApi(self.quorum, self.changes, list)
@@ -160,6 +160,13 @@ class QuorumNode:
         ).handlers()
         self.dispatcher = Dispatcher(handlers)
         connections.open(self.dispatcher)
+
+    def _address_of(self, node_id: int) -> tuple[str, int] | None:
+        """Where the others reach a controller, by the log, else by the settings."""
+        voter = self.metadata.voter(node_id)
+        if voter is not None:
+            return voter.address("CONTROLLER")
+        return None if self.world.is_named else self.world.addresses.get(node_id)
 
     async def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run something as this life of the node."""

@@ -8,16 +8,16 @@ leader at that time. A fetch records the progress of its replica. It waits, up t
 until there are records past its offset or a newer high watermark. A follower below the log's start
 is sent to the newest snapshot, and so is one at the start with another history.
 
-Version notes. Fetch 17, Vote 1 and BeginQuorumEpoch 1: directory ids, which static voters do not
-need, and addresses of the leader (KIP-853). Fetch 18: the follower's high watermark (KIP-1166).
-Vote 2: pre-votes (KIP-996).
+Version notes. Fetch 17, Vote 1, BeginQuorumEpoch 1, EndQuorumEpoch 1 and FetchSnapshot 1: directory
+ids, which static voters do not need, and the address of the leader (KIP-853). Fetch 18: the
+follower's high watermark (KIP-1166). Vote 2: pre-votes (KIP-996).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidelog.api.describe_quorum import QuorumView, Replica
 from tidelog.cluster.metadata.log import NotControllerError
@@ -33,9 +33,12 @@ from tidelog_protocol.messages.quorum import (
     FetchSnapshotResponse,
     VoteResponse,
 )
+from tidelog_protocol.schema import Struct
 from tidelog_storage.types import UNDEFINED_OFFSET, Records
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidelog.cluster.quorum.driver import Quorum
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog_protocol.messages.data import FetchRequest
@@ -48,17 +51,22 @@ if TYPE_CHECKING:
 
 __all__ = ["QuorumApi", "view_of"]
 
+_Endpoint = TypeVar("_Endpoint", bound=Struct)
+
 log = logging.getLogger("tidelog.api.quorum")
 
 WAIT_S_MAX = 30.0
+ENDPOINTS_SINCE = 17  # version of Fetch
 SNAPSHOT_BYTES_MAX = 1 << 20  # of one response, as the loop reads the file
 
 
 class QuorumApi:
     """Handlers of the quorum's requests, for the CONTROLLER listener."""
 
-    def __init__(self, quorum: Quorum) -> None:
+    def __init__(self, quorum: Quorum, address_of: Callable[[int], tuple[str, int] | None]) -> None:
+        """`address_of` returns where other nodes reach a controller, None if it is unknown."""
         self._quorum = quorum
+        self._address_of = address_of
         self._parked: dict[_ParkedFetch, None] = {}
         quorum.on_progress.append(self._progress)
 
@@ -119,7 +127,9 @@ class QuorumApi:
     def _vote_response(self, reply: e.Reply) -> VoteResponse:
         partition = VoteResponse.PartitionData(vote_granted=reply.granted, **self._common(reply))
         topic = VoteResponse.TopicData(topic_name=METADATA_PARTITION.topic, partitions=[partition])
-        return VoteResponse(topics=[topic])
+        return VoteResponse(
+            topics=[topic], node_endpoints=self._leader_endpoints(VoteResponse.NodeEndpoint)
+        )
 
     def begin_epoch(
         self, context: RequestContext, request: BeginQuorumEpochRequest
@@ -143,7 +153,10 @@ class QuorumApi:
         topic = BeginQuorumEpochResponse.TopicData(
             topic_name=METADATA_PARTITION.topic, partitions=[partition]
         )
-        return BeginQuorumEpochResponse(topics=[topic])
+        return BeginQuorumEpochResponse(
+            topics=[topic],
+            node_endpoints=self._leader_endpoints(BeginQuorumEpochResponse.NodeEndpoint),
+        )
 
     def end_epoch(
         self, context: RequestContext, request: EndQuorumEpochRequest
@@ -166,7 +179,10 @@ class QuorumApi:
         topic = EndQuorumEpochResponse.TopicData(
             topic_name=METADATA_PARTITION.topic, partitions=[partition]
         )
-        return EndQuorumEpochResponse(topics=[topic])
+        return EndQuorumEpochResponse(
+            topics=[topic],
+            node_endpoints=self._leader_endpoints(EndQuorumEpochResponse.NodeEndpoint),
+        )
 
     def _common(self, reply: e.Reply) -> dict[str, Any]:
         core = self._quorum.core
@@ -192,10 +208,10 @@ class QuorumApi:
         state = request.replica_state
         replica_id = request.replica_id if state is None else state.replica_id
         answer = self._read(asked, replica_id)
+        if answer is None and request.max_wait_ms <= 0:
+            answer = self._fetch_response(asked)
         if answer is not None:
-            return answer
-        if request.max_wait_ms <= 0:
-            return self._fetch_response(asked)
+            return _as_of(context.api_version, answer)
         return _ParkedFetch(self, context, asked, request.max_wait_ms / 1000).deferred
 
     def _read(
@@ -311,7 +327,10 @@ class QuorumApi:
         topic = FetchSnapshotResponse.TopicSnapshot(
             name=METADATA_PARTITION.topic, partitions=[answer]
         )
-        return FetchSnapshotResponse(topics=[topic])
+        return FetchSnapshotResponse(
+            topics=[topic],
+            node_endpoints=self._leader_endpoints(FetchSnapshotResponse.NodeEndpoint),
+        )
 
     def _fetch_response(
         self,
@@ -336,17 +355,17 @@ class QuorumApi:
         topic = FetchResponse.FetchableTopicResponse(
             topic=METADATA_PARTITION.topic, topic_id=METADATA_TOPIC_ID, partitions=[partition]
         )
-        return FetchResponse(responses=[topic], node_endpoints=self._leader_endpoint())
+        endpoints = self._leader_endpoints(FetchResponse.NodeEndpoint)
+        return FetchResponse(responses=[topic], node_endpoints=endpoints)
 
-    def _leader_endpoint(self) -> list[FetchResponse.NodeEndpoint]:
-        """Return the address of the leader for a node whose log may not name it (KIP-853)."""
-        metadata = self._quorum.metadata
-        voter = metadata.voter(metadata.leader_id)
-        address = None if voter is None else voter.address(self._listener)
+    def _leader_endpoints(self, table: type[_Endpoint]) -> list[_Endpoint]:
+        """Return the address of the leader, which another node may not know (KIP-853)."""
+        leader_id = self._quorum.core.leader_id
+        address = self._address_of(leader_id)
         if address is None:
             return []
         host, port = address
-        return [FetchResponse.NodeEndpoint(node_id=metadata.leader_id, host=host, port=port)]
+        return [table(node_id=leader_id, host=host, port=port)]
 
     # ---- waiting ------------------------------------------------------------------------------
 
@@ -385,6 +404,7 @@ class _ParkedFetch:
     ) -> None:
         self._api = api
         self._asked = asked
+        self._version = context.api_version
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(min(wait_s, WAIT_S_MAX), self._end)
         api.park(self)
@@ -395,15 +415,23 @@ class _ParkedFetch:
         answer = self._api.look(self._asked)
         if answer is not None:
             self._forget()
-            self.deferred.complete(answer)
+            self.deferred.complete(_as_of(self._version, answer))
 
     def _end(self) -> None:
         self._forget()
-        self.deferred.complete(self._api.nothing_new(self._asked))
+        self.deferred.complete(_as_of(self._version, self._api.nothing_new(self._asked)))
 
     def _forget(self) -> None:
         self._timer.cancel()
         self._api.forget(self)
+
+
+def _as_of(version: int, answer: FetchResponse) -> FetchResponse:
+    """Return an answer to a fetch of a version, of which older ones get no address of the leader
+    (RaftUtil.singletonFetchResponse)."""
+    if version < ENDPOINTS_SINCE:
+        answer.node_endpoints = []
+    return answer
 
 
 def view_of(quorum: Quorum) -> QuorumView:

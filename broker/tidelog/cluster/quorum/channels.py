@@ -52,8 +52,9 @@ class Addresses:
                 del self._learned[next(iter(self._learned))]
 
     def all(self) -> dict[int, tuple[str, int]]:
-        """Return them; the log's are the last word."""
-        found = {**self._bootstrap, **self._learned}
+        """Return them; the log's are the last word, and those of the settings count more than a
+        leader's own, which another machine may see otherwise."""
+        found = {**self._learned, **self._bootstrap}
         for voter in self._metadata.voter_set:
             address = voter.address(self._listener)
             if address is not None:
