@@ -23,6 +23,7 @@ from tidelog_protocol.messages.controller import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
     AssignReplicasToDirsRequest,
+    ControllerRegistrationRequest,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ ALL_KEYS = (
     ApiKey.UNREGISTER_BROKER,
     ApiKey.UPDATE_FEATURES,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    ApiKey.CONTROLLER_REGISTRATION,
 )
 
 
@@ -323,6 +325,7 @@ async def test_a_node_that_does_not_lead_says_so(three: Three) -> None:
         UnregisterBrokerRequest(broker_id=1),
         UpdateFeaturesRequest(),
         AssignReplicasToDirsRequest(broker_id=1, broker_epoch=epoch),
+        ControllerRegistrationRequest(controller_id=1),
     )
     assert tuple(request.API_KEY for request in requests) == ALL_KEYS
     assert set(three.handlers) == set(ALL_KEYS)
