@@ -10,5 +10,5 @@ directories.py log directories of replicas        tiered_topics.py  new topics o
 client_quotas.py  set and remove client quotas   user_credentials.py  of SCRAM users
 acls.py        create and delete ACLs         delegation_tokens.py  create, renew, expire tokens
 names.py       legal topic names                 decisions.py   the result of a decision
-features.py    levels of features
+features.py    levels of features            registrations.py  controllers register
 """
