@@ -192,3 +192,28 @@ def test_configurations_are_printed(
     told = tool("client-config", "java", "--security-dir", str(tmp_path / "none"))
     assert told[:2] == (1, "")
     assert told[2].endswith("none: no such folder\n")
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"certificate": "expired"},
+        {"certificate": "wrong-host"},
+        {"certificate": "self-signed"},
+        {"password": "wrong"},
+        {"token": "expired"},
+        {"token": "e30.e30."},
+    ],
+    ids=lambda wish: "-".join(*wish.items()),
+)
+def test_what_is_wrong_on_request_is_printed(
+    wish: dict[str, str], cluster: tidelog.RunningCluster, data_dir: Path, tool: Any, tmp_path: Path
+) -> None:
+    words = ["--security-dir", str(data_dir / "security"), "-b", cluster.bootstrap_servers]
+    (name, value), file = next(iter(wish.items())), tmp_path / "client.properties"
+    wanted = cluster.client_config("java", **wish)  # type: ignore[arg-type]
+    printed = tool("client-config", "java", *words, f"--{name}", value)
+    assert printed == (0, wanted, "")
+    file.write_text(printed[1])
+    code, _, err = tool("topics", "list", "--command-config", str(file))
+    assert (code, err.count("\n")) == (1, 1)
