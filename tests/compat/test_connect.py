@@ -78,8 +78,9 @@ def test_each_line_of_a_file_passes_once_though_the_worker_is_started_again(
 class Worker:
     """A worker of `connect-distributed`, to be killed."""
 
-    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, settings: dict[str, str], jars: str = "") -> None:
+        """`jars` are those of connectors that Kafka does not have."""
+        self._folder, self._jars = folder, jars
         self._port = free_port()
         self._properties = folder / "worker.properties"
         settings = {**WORKER, **settings, "listeners": f"http://127.0.0.1:{self._port}"}
@@ -87,7 +88,8 @@ class Worker:
         self.child: Child | None = None
 
     def start(self) -> None:
-        java = [kafka_jars.java(), "-Xmx256m", *FAST_START, *QUIET, "-cp", require_jars()]
+        jars = ":".join(filter(None, (require_jars(), self._jars)))
+        java = [kafka_jars.java(), "-Xmx256m", *FAST_START, *QUIET, "-cp", jars]
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
         self.child = Child([*java, main, str(self._properties)], self._folder / "worker.log")
         wait_until_listening(self._port, self.child.check)
@@ -113,8 +115,8 @@ class Worker:
             raise
 
 
-@pytest.fixture
-def worker(broker: Broker, fresh: Callable[[str], str], tmp_path: Path) -> Iterator[Worker]:
+def exactly_once(broker: Broker, fresh: Callable[[str], str]) -> dict[str, str]:
+    """The settings of a worker that is soon missed."""
     settings = {
         "bootstrap.servers": broker.bootstrap,
         "group.id": fresh("workers"),
@@ -127,7 +129,12 @@ def worker(broker: Broker, fresh: Callable[[str], str], tmp_path: Path) -> Itera
     for kind in ("config", "offset", "status"):
         settings[f"{kind}.storage.topic"] = fresh(kind)
         settings[f"{kind}.storage.replication.factor"] = "-1"
-    made = Worker(tmp_path, settings)
+    return settings
+
+
+@pytest.fixture
+def worker(broker: Broker, fresh: Callable[[str], str], tmp_path: Path) -> Iterator[Worker]:
+    made = Worker(tmp_path, exactly_once(broker, fresh))
     yield made
     made.end()
 
