@@ -202,6 +202,15 @@ def test_clients_of_java_read_a_token_from_a_file(credentials: dict[str, Credent
     assert configuration("kafkajs", given)["sasl"]["token"] == given.token()
 
 
+def test_new_folders_above_the_credentials_are_the_owners_alone(tmp_path: Path) -> None:
+    """The first of them is the folder of the data."""
+    before = tmp_path.stat().st_mode
+    Credentials.make(f"{tmp_path}/data/x/security", kind_of("sasl_plaintext"), ())
+    for name in ("data", "data/x", "data/x/security"):
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o700
+    assert tmp_path.stat().st_mode == before
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_argument_of_a_process_has_a_secret() -> None:
     """Over the pipe and over HTTP the configurations are the same."""

@@ -9,6 +9,7 @@ clients, in another process too.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -53,7 +54,7 @@ class Credentials:
     def make(cls, path: str, kind: Kind, hosts: Iterable[str]) -> Credentials:
         """Read the folder, make what it lacks, and sign the brokers' certificates for these hosts;
         ClusterError if that cannot be."""
-        os.makedirs(path, 0o700, exist_ok=True)
+        _make_folder(path)
         os.chmod(path, 0o700)
         try:
             credentials = cls.read(path)
@@ -181,6 +182,17 @@ def _with_this_machine(hosts: Iterable[str]) -> list[str]:
     """Return these hosts and the names of this machine, each once."""
     own = ("localhost", "127.0.0.1", "::1", socket.gethostname())
     return list(dict.fromkeys(host for host in (*own, *hosts) if host))
+
+
+def _make_folder(path: str) -> None:
+    """Make a folder, and those above it that are missing, for its owner alone: the folder of the
+    data may be among them."""
+    missing = [os.path.abspath(path)]
+    while not os.path.isdir(above := os.path.dirname(missing[-1])):
+        missing.append(above)
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(each, 0o700)
 
 
 def _write(path: str, data: bytes) -> None:
