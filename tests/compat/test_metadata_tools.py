@@ -8,6 +8,7 @@ import pytest
 
 from support.controller_cluster import TOPIC_ID, broker, image_of, partition
 from tidelog.cluster.metadata.snapshots import write_snapshot
+from tidelog_protocol.messages.metadata_records import RegisterControllerRecord
 from tidelog_protocol.primitives import uuid_to_str
 from tidelog_storage.os_files import OsFileSystem
 
@@ -32,7 +33,7 @@ def snapshot(tmp_path: Path) -> str:
         ],
         topic_config={"retention.ms": "7"},
         features={"eligible.leader.replicas.version": 1},
-    )
+    )._replace(controllers={7: RegisterControllerRecord(controller_id=7, incarnation_id=TOPIC_ID)})
     made = write_snapshot(OsFileSystem(), str(tmp_path), image, 1_700_000_000_000)
     return str(tmp_path / made.file_name)
 
@@ -44,6 +45,7 @@ def test_kafka_dump_log(java: Jvm, snapshot: str) -> None:
         '"name":"metadata.version","featureLevel":30',
         '"type":"REGISTER_BROKER_RECORD","version":4',
         f'"name":"t","topicId":"{uuid_to_str(TOPIC_ID)}"',
+        '"type":"REGISTER_CONTROLLER_RECORD","version":0,"data":{"controllerId":7',
         '"type":"PARTITION_RECORD","version":2',
         '"eligibleLeaderReplicas":[2]',
         '"name":"retention.ms","value":"7"',
@@ -58,6 +60,7 @@ def test_kafka_dump_log(java: Jvm, snapshot: str) -> None:
     [
         (["ls", "/image/topics/byName"], "t"),
         (["ls", "/image/cluster/brokers"], "2"),
+        (["ls", "/image/cluster/controllers"], "7"),
     ],
 )
 def test_kafka_metadata_shell(java: Jvm, snapshot: str, command: list[str], expected: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from compat.eventually import eventually
 from compat.jvm import require_jars
 from compat.moved_groups import ShareGroup, StreamsGroup
 from compat.moving import (
+    DIRECTORIES,
     HEAP,
     LONE,
     SETTINGS,
@@ -26,7 +28,15 @@ from compat.moving import (
     start,
     unpacked,
 )
+from tidelog.cluster.metadata.features import supported_levels
+from tidelog.cluster.metadata.snapshots import (
+    decode_snapshot,
+    encode_snapshot,
+    list_snapshots,
+    read_snapshot,
+)
 from tidelog_bench.peers.apache_kafka import CLUSTER_ID, ApacheKafka, ApacheKafkaCluster
+from tidelog_storage.os_files import OsFileSystem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,6 +106,22 @@ def test_a_directory_that_apache_kafka_left_opens(
     assert unexpired(look(tidelog.bootstrap)) == unexpired(seen)
     assert levels(tidelog.bootstrap) == LEVELS
     finish(tidelog.bootstrap)
+
+
+def test_the_registrations_of_kafkas_controllers_are_kept(tmp_path: Path) -> None:
+    with tarfile.open(DIRECTORIES / "stopped.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    files, folder = OsFileSystem(), str(tmp_path / "data/__cluster_metadata-0")
+    image = read_snapshot(files, folder, list_snapshots(files, folder)[-1], CLUSTER_ID)
+    (controller,) = image.controllers.values()
+    ranges = {
+        each.name: (each.min_supported_version, each.max_supported_version)
+        for each in controller.features
+    }
+    assert ranges == supported_levels(), "what tidelog's controllers register"
+    assert [each.name for each in controller.end_points] == ["CONTROLLER"]
+    written, data = encode_snapshot(image, 0)
+    assert decode_snapshot(written, data, CLUSTER_ID).controllers == image.controllers
 
 
 def move(here: Sequence[Peer], there: Sequence[Peer], how: str, bootstrap: str) -> None:
