@@ -108,3 +108,5 @@ conformance: setup
 	cd tests && ../$(BIN)/python -m compat.conformance.controllers
 	cd tests && ../$(BIN)/python -m compat.conformance.cluster
 	cd tests && ../$(BIN)/python -m compat.conformance.tiered
+	cd tests && ../$(BIN)/python -m compat.conformance.sasl
+	cd tests && ../$(BIN)/python -m compat.conformance.telemetry

@@ -125,9 +125,9 @@ CUT = envelope().request_data
         ({"request_principal": None}, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
         ({"request_principal": b"\0\x01\0\0"}, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
         ({"client_host_address": b"123"}, ErrorCode.INVALID_REQUEST),
-        ({"request_data": b""}, ErrorCode.INVALID_REQUEST),
-        ({"request_data": CUT[:5]}, ErrorCode.INVALID_REQUEST),
-        ({"request_data": CUT[:-5]}, ErrorCode.INVALID_REQUEST),
+        ({"request_data": b""}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"request_data": CUT[:5]}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"request_data": CUT[:-5]}, ErrorCode.UNSUPPORTED_VERSION),
         ({"request_data": CUT[:2] + b"\0\x63" + CUT[4:]}, ErrorCode.UNSUPPORTED_VERSION),
         (
             {"request_data": envelope(MetadataRequest(topics=[]), METADATA_HEADER).request_data},

@@ -3,7 +3,8 @@
 Behaviour. Served on the controllers' listeners, to principals with CLUSTER_ACTION if there is an
 authorizer. The enclosed request is handled as if its client had sent it here: the authorizer and
 the quotas see the client's principal, address and client id. What is not forwarded is refused with
-INVALID_REQUEST, unknown versions with UNSUPPORTED_VERSION (EnvelopeUtils).
+INVALID_REQUEST, and so is an address that is none; what cannot be read is UNSUPPORTED_VERSION
+(EnvelopeUtils).
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ __all__ = ["EnvelopeApi"]
 
 log = logging.getLogger("tidelog.api.envelope")
 
+HEADER_BYTES_MIN = 10  # key, version, correlation id, no client id
+
 
 class EnvelopeApi:
     """Hands enclosed requests to the dispatcher of the same listener."""
@@ -48,22 +51,36 @@ class EnvelopeApi:
             principal = principal_of(request)
         except ProtocolError:
             return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
-        frame = memoryview(request.request_data)
-        api = API.get(int.from_bytes(frame[:2], "big"))
-        if api is None or api.key not in FORWARDED:
+        try:
+            host = address_of(request)
+        except ProtocolError:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-        if not api.min_version <= int.from_bytes(frame[2:4], "big") <= api.max_version:
-            return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        frame = memoryview(request.request_data)
+        refusal = _refusal(frame)
+        if refusal is not None:
+            return EnvelopeResponse(error_code=refusal)
         dispatcher = self._dispatcher()
         try:
-            client = _Client(context, principal, address_of(request), dispatcher)
+            client = _Client(context, principal, host, dispatcher)
             enclosed = dispatcher.dispatch(client, frame)
         except ProtocolError as error:
-            log.info("closing %s:%d: %s", context.client_host, context.client_port, error)
-            return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+            log.info("refusing %s:%d: %s", context.client_host, context.client_port, error)
+            return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if enclosed.answer is not None:
             client.answer(enclosed.answer)
         return client.deferred
+
+
+def _refusal(frame: memoryview) -> ErrorCode | None:
+    """Return why a request is not handled, as far as its header tells."""
+    api = API.get(int.from_bytes(frame[:2], "big"))
+    if api is None or len(frame) < HEADER_BYTES_MIN:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if api.key not in FORWARDED:
+        return ErrorCode.INVALID_REQUEST
+    if not api.min_version <= int.from_bytes(frame[2:4], "big") <= api.max_version:
+        return ErrorCode.UNSUPPORTED_VERSION
+    return None
 
 
 class _Client:

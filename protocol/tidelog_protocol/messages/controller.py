@@ -273,4 +273,4 @@ class ControllerRegistrationResponse(Message, api_key=70, versions="0", flexible
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+", default=None)
+    error_message: str | None = string(nullable="0+")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compat.conformance import registry
+from compat.conformance.messages import APIS, decode, encode, request_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,6 +171,14 @@ def registrations(s: Session, version: int) -> None:
     register(AWAY, here, features=[])
 
 
+@case("ControllerRegistration")
+def controllers(s: Session, version: int) -> None:
+    """Another process registers as the running controller, which then does so again."""
+    for listeners in ([LISTENER], []):
+        asked = {"controller_id": 1, "incarnation_id": OTHER_ID, "listeners": listeners}
+        s.ask("ControllerRegistration", version, **asked, features=[FEATURE])
+
+
 @case("UpdateRaftVoter")
 def voters(s: Session, version: int) -> None:
     for epoch, cluster in ((OLD, None), (FUTURE, None), (OLD, "another")):
@@ -177,6 +186,47 @@ def voters(s: Session, version: int) -> None:
         asked |= {"voter_directory_id": OTHER_ID, "listeners": []}
         known = {"min_supported_version": 0, "max_supported_version": 1}
         ask(s, "UpdateRaftVoter", version, **asked, kraft_version_feature=known)
+
+
+@case("FetchSnapshot")
+def snapshots_of_another_cluster(s: Session, version: int) -> None:
+    """All that can be compared: Kafka fails to write an answer with the error of a partition
+    (UNKNOWN_SERVER_ERROR), ends on a request without topics, and has snapshots of its own."""
+    part = {"partition": 0, "current_leader_epoch": OLD}
+    topics = [{"name": LOG, "partitions": [part]}]
+    ask(s, "FetchSnapshot", version, cluster_id="another", replica_id=AWAY, topics=topics)
+
+
+PRINCIPAL = b"\0\0\x05User\x02x\0\0"  # version 0 of DefaultPrincipalData
+HOST = bytes((127, 0, 0, 1))
+
+
+@case("Envelope")
+def enclosed_requests(s: Session, version: int) -> None:
+    def enclose(api: str, inner: int, *, data: bytes | None = None, **fields: Any) -> None:
+        tables = APIS[api]
+        body = {"topics": None} if api == "ListPartitionReassignments" else {}
+        made = request_payload(tables, inner, 7, "client", encode(tables, inner, body))
+        asked = {"request_data": made if data is None else data, "request_principal": PRINCIPAL}
+        asked |= {"client_host_address": HOST, **fields}
+        answer = s.quietly("Envelope", version, **asked)
+        if answer.get("response_data"):
+            answer["response_data"] = decode(tables, inner, answer["response_data"])
+        s.record("Envelope", answer)
+
+    forwarded = "ListPartitionReassignments"
+    enclose(forwarded, 0)
+    enclose("ApiVersions", 3)
+    enclose("Metadata", 9)
+    whole = bytes((0, 46, 0, 0, 0, 0, 0, 7)) + b"\xff\xff\0" + bytes((0, 0, 3, 0))
+    for data in (b"", b"\0", whole[:2], whole[:3] + b"\x63" + whole[4:], b"\x7f" * 20):
+        enclose(forwarded, 0, data=data)
+    for data in (whole, whole[:9], whole[:10], whole[:11], whole[:-1], whole + b"\0"):
+        enclose(forwarded, 0, data=data)
+    for principal in (None, b"", b"\0\0", b"\0\x09" + PRINCIPAL[2:], b"no principal"):
+        enclose(forwarded, 0, request_principal=principal)
+    for host in (b"", bytes(3), bytes(16)):
+        enclose(forwarded, 0, client_host_address=host)
 
 
 @case("DescribeAcls")

@@ -29,6 +29,7 @@ MODULES = (
     "streams_groups",
     "users",
     "sasl",
+    "telemetry",
     "tokens",
     "quorum",
     "raft_voters",

@@ -19,6 +19,8 @@ NAMED = {
     "producer_id": "producer",
     "coordinator_key": "key",
     "log_dir": "log-dir",
+    "client_instance_id": "instance",
+    "subscription_id": "subscription",
 }
 MACHINE = {"total_bytes", "usable_bytes", "cluster_id"}
 # Lists whose order no client may rely on, by what identifies an element.

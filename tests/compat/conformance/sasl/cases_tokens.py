@@ -65,6 +65,18 @@ def until(s: SaslSession, count: int, *, to: str = "SASL") -> list[Any]:
         time.sleep(0.02)
 
 
+def await_end(s: SaslSession, minutes: int) -> None:
+    """Wait until the broker knows that the only token ends in so many minutes."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        (token,) = until(s, 1)
+        away_ms = token["expiry_timestamp"] - time.time() * 1000
+        if round(away_ms / MINUTE_MS) == minutes:
+            return
+        time.sleep(0.02)
+    raise TimeoutError(f"no token that ends in {minutes} minutes")
+
+
 def change(
     s: SaslSession, api: str, version: int, hmac: bytes, period_ms: int, *, to: str = "SASL"
 ) -> None:
@@ -104,6 +116,33 @@ def life(s: SaslSession, version: int) -> None:
     until(s, 0)
 
 
+@case("RenewDelegationToken")
+@case("ExpireDelegationToken")
+def periods(s: SaslSession, version: int) -> None:
+    """A period of no length comes last: the token is then expired, a moment later."""
+    s.login()
+    hmac = create(s, 3, names=("bob",), max_lifetime_ms=60 * MINUTE_MS)
+    until(s, 1)
+    api = s.run.case.api
+    is_renewal = api.startswith("Renew")
+    for period_ms in (5 * MINUTE_MS, MINUTE_MS, 2**63 - 1, *([-1, -(2**63)] * is_renewal)):
+        change(s, api, version, hmac, period_ms)
+    change(s, api, version, hmac[:-1], MINUTE_MS)
+    change(s, api, version, b"", MINUTE_MS)
+    change(s, api, version, hmac, MINUTE_MS, to="PLAINTEXT")
+    for name in ("bob", "carol"):
+        s.login(name, to=f"SASL:{name}")
+        change(s, api, version, hmac, 2 * MINUTE_MS, to=f"SASL:{name}")
+    await_end(s, 2)
+    listed(s, 3)
+    change(s, api, version, hmac, 0)
+    if not is_renewal:
+        change(s, api, version, hmac, -(2**63))
+        until(s, 0)
+        change(s, api, version, hmac, -1)
+    remove(s, hmac)
+
+
 @case("CreateDelegationToken")
 def refused(s: SaslSession, version: int) -> None:
     s.login()
@@ -137,6 +176,21 @@ def of_others(s: SaslSession, version: int) -> None:
     change(s, "ExpireDelegationToken", 2, token, -1)
     remove(s, token, left=1, to="SASL:bob")
     remove(s, empty)
+
+
+@case("DescribeDelegationToken")
+def lists(s: SaslSession, version: int) -> None:
+    s.login()
+    s.login("bob", to="SASL:bob")
+    tokens = [create(s, 3, names=names) for names in ((), ("bob",))]
+    until(s, 2)
+    for to in ("SASL", "SASL:bob", "PLAINTEXT"):
+        for owners in ((), ("alice",), ("bob",), ("alice", "alice")):
+            listed(s, version, *owners, to=to)
+        listed(s, version, owners=[], to=to)
+        listed(s, version, owners=[{"principal_type": "", "principal_name": "alice"}], to=to)
+    remove(s, tokens[0], left=1)
+    remove(s, tokens[1])
 
 
 @case("DescribeDelegationToken", 3)
