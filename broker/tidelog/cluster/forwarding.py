@@ -18,6 +18,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from tidelog.network.dispatch import Deferred, RequestContext
+from tidelog.network.observer import error_codes
 from tidelog.network.peers import PeerChannel, PeerError
 from tidelog.security.principal import ANONYMOUS
 from tidelog_protocol.apis import API, ApiKey
@@ -304,17 +305,6 @@ class Forwarding:
             return  # metadata may be a little old, as in Kafka
 
 
-def says_not_controller(response: Any, depth: int = 2) -> bool:
+def says_not_controller(response: Any) -> bool:
     """Return whether a response has NOT_CONTROLLER, at its top or for one of its items."""
-    for name in getattr(response, "__slots__", ()):
-        value = getattr(response, name)
-        if name == "error_code":
-            if value == ErrorCode.NOT_CONTROLLER:
-                return True
-        elif (
-            depth
-            and value.__class__ is list
-            and any(says_not_controller(item, depth - 1) for item in value)
-        ):
-            return True
-    return False
+    return ErrorCode.NOT_CONTROLLER in error_codes(response)

@@ -3,7 +3,8 @@
 Names are those that the JMX exporter's usual rules for Kafka make of its MBeans, so that existing
 dashboards fit: `kafka.server:type=BrokerTopicMetrics,name=RemoteFetchBytesPerSec,topic=t` is
 `kafka_server_brokertopicmetrics_remotefetchbytes_total{topic="t"}`. The application is
-prometheus-client's, on threads of its own; the values are read on the broker's loop.
+prometheus-client's, on threads of its own; the values are read on the broker's loop, which has a
+turn behind each meter of thousands of partitions.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from functools import partial
 from socketserver import ThreadingMixIn
 from threading import Thread  # noqa: TID251 - the servers of the standard library block
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -25,7 +27,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client.metrics_core import Metric
 
@@ -38,6 +40,7 @@ __all__ = ["PrometheusEndpoint"]
 READ_SECONDS_MAX = 5.0  # a loop that is busy for longer returns no values
 CONNECTIONS_MAX = 16
 SILENT_SECONDS_MAX = 10.0
+WIDTH_AT_ONCE = 1000  # samples
 _QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)  # Kafka's
 
 
@@ -120,40 +123,57 @@ class _LoopCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Return all meters."""
 
-        async def read() -> list[Metric]:
-            return list(families(self._meters, self._is_hidden))
+        async def read() -> list[_Reading]:
+            readings = []
+            for reading in _readings(self._meters, self._is_hidden):
+                readings.append(reading)
+                if reading.width > WIDTH_AT_ONCE:
+                    await asyncio.sleep(0)
+            return readings
 
-        return asyncio.run_coroutine_threadsafe(read(), self._loop).result(READ_SECONDS_MAX)
+        reading = asyncio.run_coroutine_threadsafe(read(), self._loop)
+        return [each.metric() for each in reading.result(READ_SECONDS_MAX)]
+
+
+class _Reading(NamedTuple):
+    """What was read of a meter. Any thread may make the metric of it."""
+
+    metric: Callable[[], Metric]
+    width: int
 
 
 def families(meters: Meters, is_hidden: IsHidden = None) -> Iterable[Metric]:
     """Return Prometheus' metric families of these meters, without topics that are hidden."""
+    return (reading.metric() for reading in _readings(meters, is_hidden))
 
+
+def _readings(meters: Meters, is_hidden: IsHidden) -> Iterator[_Reading]:
     def shown(samples: list[Sample]) -> list[Sample]:
         if is_hidden is None:
             return samples
         return [one for one in samples if not is_hidden(dict(one.labels).get("topic", ""))]
 
     own: set[str] = set()
-    for metric in _of_the_broker(meters, shown):
-        own.add(metric.name)
-        yield metric
+    for name, samples in meters.counts():
+        own.add(metric_name(name))
+        made = partial(_filled, CounterMetricFamily, name, shown(samples))
+        yield _Reading(made, len(samples))
+    for name, samples in meters.gauges():
+        own.add(metric_name(name))
+        made = partial(_filled, GaugeMetricFamily, name, shown(samples))
+        yield _Reading(made, len(samples))
+    for name, timers in meters.timers():
+        own.add(metric_name(name))
+        yield _Reading(partial(_same, _summary(name, timers)), 0)
     for read in meters.pushed:
         for pushed in read():
             # No client may spoil what the broker says of itself.
             if own.isdisjoint((pushed.name, pushed.name.removesuffix("_total"))):
-                yield _pushed(pushed)
+                yield _Reading(partial(_same, _pushed(pushed)), 0)
 
 
-def _of_the_broker(
-    meters: Meters, shown: Callable[[list[Sample]], list[Sample]]
-) -> Iterable[Metric]:
-    for name, samples in meters.counts():
-        yield _filled(CounterMetricFamily, name, shown(samples))
-    for name, samples in meters.gauges():
-        yield _filled(GaugeMetricFamily, name, shown(samples))
-    for name, timers in meters.timers():
-        yield _summary(name, timers)
+def _same(metric: Metric) -> Metric:
+    return metric
 
 
 def _pushed(family: Family) -> Metric:

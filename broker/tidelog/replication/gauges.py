@@ -22,15 +22,17 @@ def tell_partitions(meters: Meters, replicas: ReplicaManager) -> None:
     those of its ReplicaManager."""
 
     def tell(kind: str, name: str, value_of: Callable[[Partition], int], *, led: bool) -> None:
+        def chosen() -> Iterator[Partition]:
+            return (each for each in replicas.partitions() if each.is_leader or not led)
+
         def each() -> Iterator[Sample]:
-            for partition in replicas.partitions():
-                if partition.is_leader or not led:
-                    topic, index = partition.topic_partition
-                    labels = (("partition", str(index)), ("topic", topic))
-                    yield Sample(labels, value_of(partition))
+            for partition in chosen():
+                topic, index = partition.topic_partition
+                labels = (("partition", str(index)), ("topic", topic))
+                yield Sample(labels, value_of(partition))
 
         def total() -> Iterator[Sample]:
-            yield Sample((), sum(sample.value for sample in each()))
+            yield Sample((), sum(map(value_of, chosen())))
 
         if kind == "Partition":
             meters.gauge(Name("kafka.cluster", kind, name), each)

@@ -10,7 +10,7 @@ Not supported: authorization and create-topic policies.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.controller.configs import validate_topic_configs
 from tidelog.cluster.controller.decisions import Decision, RefusedError, repeated
@@ -83,6 +83,8 @@ class Creation:
         ]
         self._last: list[CreateTopicsRequest.CreatableTopic] = []
         self._made: set[str] = set()
+        self._configs: dict[Any, list[CreateTopicsResponse.CreatableTopicConfigs]] = {}
+        self._configs_by: object = None  # the settings of brokers that `_configs` are by
 
     @property
     def is_over(self) -> bool:
@@ -125,7 +127,7 @@ class Creation:
                         "Excessively large number of partitions per request.",
                     )
                 _check_new_name(image, topic.name, unified)
-                new, result = _create_topic(image, topic, self._config, self._rng, charge)
+                new, result = self._create(image, topic, charge)
             except RefusedError as refusal:
                 result = _create_error(topic.name, refusal.code, refusal.message)
             else:
@@ -133,6 +135,59 @@ class Creation:
                 self._made.add(topic.name)
             results.append(result)
         return Decision(records, results)
+
+    def _create(
+        self, image: ClusterImage, topic: CreateTopicsRequest.CreatableTopic, charge: Charge | None
+    ) -> tuple[list[Message], CreateTopicsResponse.CreatableTopicResult]:
+        overrides = _creation_configs(topic.configs)
+        if joins_tier(topic.name, overrides, self._config):
+            overrides[REMOTE_STORAGE_ENABLE] = "true"
+        error = validate_topic_configs(self._config, image, overrides)
+        if error is not None:
+            raise RefusedError(ErrorCode.INVALID_CONFIG, error)
+        replicas = _new_replicas(image, topic, self._config, self._rng)
+        if charge is not None:
+            charge.take(len(replicas))
+        topic_id = self._rng.uuid()
+        records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+        records += [
+            ConfigRecord(
+                resource_type=RESOURCE_TOPIC, resource_name=topic.name, name=name, value=value
+            )
+            for name, value in overrides.items()
+        ]
+        records += _partition_records(image, topic_id, 0, replicas)
+        result = CreateTopicsResponse.CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            num_partitions=len(replicas),
+            replication_factor=len(replicas[0]),
+            configs=self._described(image, overrides),
+        )
+        return records, result
+
+    def _described(
+        self, image: ClusterImage, overrides: Mapping[str, str]
+    ) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
+        """Return the settings of a new topic. Those with the same ones share the list."""
+        if image.broker_configs is not self._configs_by:
+            self._configs_by = image.broker_configs
+            self._configs.clear()
+        key = tuple(overrides.items())
+        if key not in self._configs:
+            self._configs[key] = [
+                CreateTopicsResponse.CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=False,
+                    config_source=entry.source,
+                    is_sensitive=False,
+                )
+                for entry in effective_topic_configs(self._config, image, overrides)
+            ]
+        return self._configs[key]
 
     def refusals(self) -> list[CreateTopicsResponse.CreatableTopicResult]:
         """Return the results of names that are not looked at."""
@@ -145,50 +200,6 @@ class Creation:
             code = ErrorCode.INVALID_REQUEST
             results.append(_create_error(CLUSTER_METADATA_TOPIC, code, message))
         return results
-
-
-def _create_topic(
-    image: ClusterImage,
-    topic: CreateTopicsRequest.CreatableTopic,
-    config: BrokerConfig,
-    rng: Rng,
-    charge: Charge | None,
-) -> tuple[list[Message], CreateTopicsResponse.CreatableTopicResult]:
-    overrides = _creation_configs(topic.configs)
-    if joins_tier(topic.name, overrides, config):
-        overrides[REMOTE_STORAGE_ENABLE] = "true"
-    error = validate_topic_configs(config, image, overrides)
-    if error is not None:
-        raise RefusedError(ErrorCode.INVALID_CONFIG, error)
-    replicas = _new_replicas(image, topic, config, rng)
-    if charge is not None:
-        charge.take(len(replicas))
-    topic_id = rng.uuid()
-    records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
-    records += [
-        ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=topic.name, name=name, value=value)
-        for name, value in overrides.items()
-    ]
-    records += _partition_records(image, topic_id, 0, replicas)
-    result = CreateTopicsResponse.CreatableTopicResult(
-        name=topic.name,
-        topic_id=topic_id,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        num_partitions=len(replicas),
-        replication_factor=len(replicas[0]),
-        configs=[
-            CreateTopicsResponse.CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=False,
-                config_source=entry.source,
-                is_sensitive=False,
-            )
-            for entry in effective_topic_configs(config, image, overrides)
-        ],
-    )
-    return records, result
 
 
 def _check_new_name(image: ClusterImage, name: str, unified: Mapping[str, str]) -> None:
