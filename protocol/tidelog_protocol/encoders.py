@@ -88,17 +88,15 @@ class _Writer:
     def made(self) -> Callable[[Any], Any]:
         """Compile and return the function."""
         head = ["def encode(m):", " o = []; w = o.append"]
-        if has_records(self.message):
+        if has_records(self.message) or self.turns:
             head.append(" parts = []")
         if self.turns:
             head.append(" turn = 0")
         self.structure(self.message, "m")
         self.flush()
-        if has_records(self.message):
+        if has_records(self.message) or self.turns:
             self.line("if o: parts.append(join(o))")
             self.line("return parts")
-        elif self.turns:
-            self.line("return [join(o)]")
         else:
             self.line("return join(o)")
         source = "\n".join(head + self.lines)
@@ -314,7 +312,8 @@ class _Writer:
         self.enter()
         if self.turns:
             self.line("turn += 1")
-            self.line(f"if not turn % {TURN_ELEMENTS}: yield")
+            # A million pieces would be joined at the end.
+            self.line(f"if not turn % {TURN_ELEMENTS}: parts.append(join(o)); o.clear(); yield")
         if isinstance(element, str):
             self.bytes_like(element, item, nullable=False)
         else:
