@@ -9,6 +9,7 @@ import pytest
 
 from support.data_path import NOW_MS, DataPath, batch, data_of, topic_id
 from support.handler_calls import RecordingPeer
+from tidelog.api.produce import FIRST_APPEND, WORK_MAX
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.network.dispatch import RequestContext
 from tidelog_protocol.apis import API, ApiKey
@@ -400,6 +401,33 @@ def test_a_batch_that_takes_long_to_look_into_has_its_connection_wait(path: Data
     ]
     assert response.responses[0].partition_responses[0].base_offset == 1
     assert path.partition("packed", 0).log.log_end_offset == ITEMS_AT_ONCE + 2
+
+
+def test_thousands_of_partitions_leave_turns_to_others(path: DataPath) -> None:
+    """10,000 partitions of one request held the loop for as many appends and fsyncs."""
+    count = WORK_MAX + 1
+    path.create("wide", count)
+    path.timers.advance_ms(0)  # all are open
+    first = batch(2)
+    others = [("wide", index, batch(2)) for index in range(1, count)]
+    asked = request(("wide", 0, first), *others, ("none", 0, batch()))
+
+    async def run() -> tuple[int, Any]:
+        context = RequestContext(RecordingPeer(), ApiKey.PRODUCE, 12)
+        work = path.produce_api.produce(context, asked)
+        assert asyncio.iscoroutine(work)
+        first[:] = bytes(len(first))  # the receive buffer, used again
+        task, turns = asyncio.ensure_future(work), 0
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns, task.result()
+
+    turns, response = asyncio.run(run())
+    assert turns >= count * FIRST_APPEND // WORK_MAX
+    assert errors_of(response) == [*[ErrorCode.NONE] * count, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    ends = {path.partition("wide", index).log.log_end_offset for index in range(count)}
+    assert ends == {2}
 
 
 def test_a_large_batch_without_a_leader_any_more_is_refused(path: DataPath) -> None:

@@ -38,10 +38,12 @@ from tidelog_protocol.messages.data import (
     FetchRequest,
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
+    ProduceRequest,
 )
 from tidelog_protocol.messages.groups import FindCoordinatorRequest, JoinGroupRequest
 from tidelog_protocol.messages.txn_admin import ListTransactionsRequest
 from tidelog_protocol.messages.txns import InitProducerIdRequest, WriteTxnMarkersRequest
+from tidelog_protocol.records import Record, build_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -265,6 +267,14 @@ def _questions() -> dict[str, bytes]:
         producer_id=1,
         topics=[markers.WritableTxnMarkerTopic(name=MANY, partition_indexes=[*numbers])],
     )
+    batch = build_batch([Record(0, int(time.time() * 1000), None, bytes(100))])
+    data = ProduceRequest.TopicProduceData(
+        name=MANY,
+        partition_data=[
+            ProduceRequest.TopicProduceData.PartitionProduceData(index=n, records=batch)
+            for n in numbers
+        ],
+    )
     asked: list[tuple[Any, int]] = [
         (MetadataRequest(topics=None), 12),
         (_list_offsets(offsets), 7),
@@ -308,6 +318,7 @@ def _questions() -> dict[str, bytes]:
         ),
         (DescribeLogDirsRequest(topics=None), 4),
         (WriteTxnMarkersRequest(markers=[marker]), 1),
+        (ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), 9),
     ]
     return {
         type(request).__name__.removesuffix("Request"): frame_of(request, version)
