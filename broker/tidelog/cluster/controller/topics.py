@@ -83,7 +83,9 @@ class Creation:
         ]
         self._last: list[CreateTopicsRequest.CreatableTopic] = []
         self._made: set[str] = set()
-        self._configs: dict[Any, list[CreateTopicsResponse.CreatableTopicConfigs]] = {}
+        self._configs: dict[
+            Any, list[CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs]
+        ] = {}
         self._configs_by: object = None  # the settings of brokers that `_configs` are by
 
     @property
@@ -170,7 +172,7 @@ class Creation:
 
     def _described(
         self, image: ClusterImage, overrides: Mapping[str, str]
-    ) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
+    ) -> list[CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs]:
         """Return the settings of a new topic. Those with the same ones share the list."""
         if image.broker_configs is not self._configs_by:
             self._configs_by = image.broker_configs
