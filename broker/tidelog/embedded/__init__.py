@@ -11,7 +11,7 @@ simple_client.py     a blocking client for one request at a time
 client_security.py   TLS and SASL of these clients
 cluster_settings.py  turns the arguments of users into Kafka's properties
 tiered.py            the short forms of a remote tier (`tiered=...`, `--tiered`)
-ports.py             finds free ports and reserves them
+ports.py             where brokers listen: given addresses, and free ports
 tier_view.py         collects what `tidelog tiers` shows
 tier_check.py        opens the remote store to check
 replica_check.py     reads all replicas of a cluster and checks the records

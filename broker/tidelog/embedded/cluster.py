@@ -32,7 +32,7 @@ from tidelog.embedded.cluster_settings import (
     properties_of,
     temporary_data_dir,
 )
-from tidelog.embedded.ports import Ports
+from tidelog.embedded.ports import Addresses, Ports
 from tidelog.embedded.tiered import Tiered, tiered_settings, with_tier
 
 if TYPE_CHECKING:
@@ -113,19 +113,9 @@ class Cluster(ClusterCalls):
         self._racks = list(racks or ())
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._settings = tiered_settings(tiered, tiered_topics) | properties_of(settings, more)
-        self._host = host or "127.0.0.1"
         self._security = _security_of(security, self._settings)
-        self._port = port if isinstance(port, int) else 0
-        self._own_ports = [] if port is None or isinstance(port, int) else list(port)
-        if self._own_ports and len(self._own_ports) != brokers:
-            raise ClusterError(f"{len(self._own_ports)} ports for {brokers} brokers")
-        is_any = self._host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
-        self._inner_host = "127.0.0.1" if is_any else self._host
-        # Only for one broker. Its `listeners` may set the address instead, but not as well.
-        own = port if port is None or isinstance(port, int) else self._own_ports[0]
-        self._place = (host, own) if "listeners" in self._settings else (self._host, own or 0)
-        self._log_level = log_level
-        self._log_format = log_format
+        self._addresses = Addresses(host, port, brokers, is_listed="listeners" in self._settings)
+        self._logging = {"log_level": log_level, "log_format": log_format}
         self._runtime = runtime
         self._is_temporary = temporary
         self._temporary: str | None = None
@@ -214,7 +204,7 @@ class Cluster(ClusterCalls):
             await start_together(self.brokers)
         except StartError as error:
             is_late = str(error).startswith("cannot listen")
-            if is_late and not self._port and "listeners" not in self._settings:
+            if is_late and self._addresses.is_free:
                 raise OSError(str(error)) from error
             raise
 
@@ -248,7 +238,7 @@ class Cluster(ClusterCalls):
         logs = folder or self._settings.get("log.dirs", self._settings.get("log.dir", ""))
         first = logs.split(",")[0]
         if self._security is not None:
-            self._security.make(first, self._host)
+            self._security.make(first, self._addresses.host)
         if is_alone:
             return [await self._lone_node(runtime, folder, first)]
         assert folder is not None
@@ -261,15 +251,15 @@ class Cluster(ClusterCalls):
 
     async def _lone_node(self, runtime: Runtime, folder: str | None, first: str) -> Node[Any]:
         """`first` is the first folder of data."""
-        host, port = self._place
+        host, port = self._addresses.lone
         if not port and "listeners" not in self._settings:
             with suppress(OSError):  # the broker itself reports a bad host
-                (port,) = await self._ports.take(runtime, self._host, 1)
+                (port,) = await self._ports.take(runtime, self._addresses.host, 1)
         properties = broker_properties(self._settings, host=host, port=port, data_dir=folder)
         if self._racks:
             properties["broker.rack"] = self._racks[0]
         if self._security is not None:
-            bad_ports = await self._ports.take(runtime, self._host, self._bad_count)
+            bad_ports = await self._ports.take(runtime, self._addresses.host, self._bad_count)
             properties = self._security.secured(properties, bad_ports)
         node = self._new_node(with_tier(properties, first, 1))
         if self._security is not None:
@@ -289,18 +279,18 @@ class Cluster(ClusterCalls):
         advertised = settings.get("advertised.listeners")
         is_mapped = advertised is not None or self._security is not None
         each = (3 if is_mapped else 2) + bad_count
-        ports = await self._ports.take(runtime, self._host, each * self._count)
+        ports = await self._ports.take(runtime, self._addresses.host, each * self._count)
         self._voters = {
-            node_id: f"{self._inner_host}:{ports.pop()}" for node_id in range(1, self._count + 1)
+            node_id: f"{self._addresses.inner_host}:{ports.pop()}"
+            for node_id in range(1, self._count + 1)
         }
         nodes = []
         for index, node_id in enumerate(self._voters):
-            own_port = self._port + index if self._port else ports.pop()
-            own_port = self._own_ports[index] if self._own_ports else own_port
+            own_port = self._addresses.port_of(index) or ports.pop()
             own = {"broker.rack": self._racks[index]} if self._racks else {}
             if advertised is not None:
                 own["advertised.listeners"] = advertised_at(advertised, index, self._count)
-            inner = f"{self._inner_host}:{ports.pop()}" if is_mapped else ""
+            inner = f"{self._addresses.inner_host}:{ports.pop()}" if is_mapped else ""
             bad_ports = [ports.pop() for _ in range(bad_count)]
             nodes.append(
                 self._node_of_several(
@@ -327,7 +317,7 @@ class Cluster(ClusterCalls):
             settings | metrics_listener(settings, index),
             node_id=node_id,
             voters=self._voters,
-            host=self._host,
+            host=self._addresses.host,
             port=ports[0],
             data_dir=f"{folder}/broker-{node_id}",
         )
@@ -345,8 +335,7 @@ class Cluster(ClusterCalls):
         if self._isolated:
             node = ProcessNode(
                 properties,
-                log_level=self._log_level,
-                log_format=self._log_format,
+                **self._logging,
                 durable=durable,
                 on_start=self._gathered,
                 on_end=self._node_failed,
@@ -426,9 +415,9 @@ class Cluster(ClusterCalls):
         if advertised is not None:
             own["advertised.listeners"] = advertised
         if advertised is not None or self._security is not None:
-            (inner_port,) = await self._ports.take(runtime, self._host, 1)
-            inner = f"{self._inner_host}:{inner_port}"
-        ports = await self._ports.take(runtime, self._host, 1 + self._bad_count)
+            (inner_port,) = await self._ports.take(runtime, self._addresses.host, 1)
+            inner = f"{self._addresses.inner_host}:{inner_port}"
+        ports = await self._ports.take(runtime, self._addresses.host, 1 + self._bad_count)
         if rack is not None:
             own["broker.rack"] = rack
         node = self._node_of_several(own, node_id, folder, ports, inner)

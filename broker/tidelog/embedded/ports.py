@@ -1,20 +1,52 @@
-"""Find free ports for brokers, and keep them reserved while a broker is away."""
+"""Where brokers listen: addresses that the user gives, and free ports, reserved while a broker is
+away."""
 
 # ruff: noqa: PLC0415 - asyncio and socket are imported when a cluster starts
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from tidelog.control.errors import ClusterError
 
 if TYPE_CHECKING:
     from socket import socket
 
     from tidelog.seams import Listener, Runtime
 
-__all__ = ["Ports"]
+__all__ = ["Addresses", "Ports"]
 
 RANGE = (15_000, 32_768)
 TAKEN_MAX = 1000
+
+
+class Addresses:
+    """The host and ports that a user gives to the brokers of one cluster."""
+
+    def __init__(
+        self, host: str | None, port: int | Sequence[int] | None, brokers: int, *, is_listed: bool
+    ) -> None:
+        """`port` is that of the first broker, or each broker's. `is_listed`: the setting
+        `listeners` has the address of a lone broker, and none may be given beside it."""
+        self.host = host or "127.0.0.1"
+        is_any = self.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+        self.inner_host = "127.0.0.1" if is_any else self.host
+        """Where brokers of this machine reach each other."""
+        own = [] if port is None or isinstance(port, int) else list(port)
+        first = port if isinstance(port, int) else 0
+        if isinstance(port, Sequence) and len(own) != brokers:
+            raise ClusterError(f"{len(own)} ports for {brokers} brokers")
+        self.is_free = not first and not is_listed
+        """Whether other ports may be tried."""
+        given = port if port is None or isinstance(port, int) else own[0]
+        self.lone = (host, given) if is_listed else (self.host, given or 0)
+        """Host and port of a lone broker, as the user gave them."""
+        self._ports = own or [first + index for index in range(brokers if first else 0)]
+
+    def port_of(self, index: int) -> int | None:
+        """Return the port of a broker of several; None for a free one."""
+        return self._ports[index] if self._ports else None
 
 
 class Ports:
