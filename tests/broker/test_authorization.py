@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support import rights
 from support.handler_calls import RecordingPeer, make_context
 from support.metadata import cluster, topic
 from tidelog.authorization.guard import Guards
 from tidelog.authorization.table import broker_guards, controller_guards
 from tidelog.config.broker import BrokerConfig
 from tidelog.network.dispatch import Dispatcher
-from tidelog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from tidelog.security.acls import (
+    CLUSTER_NAME,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from tidelog.security.authorizer import Authorizer
 from tidelog.security.principal import Principal
 from tidelog_protocol.apis import API, ApiKey
@@ -30,25 +38,16 @@ if TYPE_CHECKING:
     from tidelog.authorization.guard import Guard
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-REFUSALS = {
-    int(ErrorCode.TOPIC_AUTHORIZATION_FAILED),
-    int(ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
-    int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-}
 IMAGE = cluster(topic("x", 1), topic("y", 2))
 TABLES: Mapping[str, Mapping[ApiKey, Guard | None]] = {
     "broker": broker_guards(creates_topics=True),
     "controller": controller_guards(),
 }
-# What a broker answers callers without any right: with less than others see, without an error.
-FILTERED = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_CLUSTER}
+ROWS = {row.key: row for row in rights.rows()}
 GUARDED = [
-    (listener, key, version)
-    for listener, table in TABLES.items()
-    for key, guard in table.items()
-    if guard is not None and (listener == "controller" or key not in FILTERED)
-    for version in range(API[key].min_version, API[key].max_version + 1)
+    key
+    for key, row in ROWS.items()
+    if TABLES[row.listener][row.api.key] is not None and row.refusal != rights.FREE
 ]
 
 
@@ -69,35 +68,19 @@ def allow(operation: Operation, kind: ResourceType, name: str) -> Acl:
     return Acl(kind, name, PatternType.LITERAL, "User:alice", "*", operation, Permission.ALLOW)
 
 
-def filled(table: Any) -> Any:
-    """A request that names one of everything: `x`, partition 0."""
-    values = {}
-    for field in table.FIELDS:
-        if field.kind == "array":
-            inner = isinstance(field.element, StructType)
-            element = filled(field.element) if inner else _plain(field.element)
-            values[field.name] = [element]
-        elif field.kind == "string":
-            values[field.name] = "x"
-    return table(**values)
-
-
-def _plain(element: Any) -> Any:
-    return "x" if element == "string" else bytes(16) if element == "uuid" else 0
+IDS = {name: known.topic_id for name, known in IMAGE.topics.items()}
 
 
 def request_of(key: ApiKey, version: int) -> Any:
-    request = filled(API[key].request)
-    if key == ApiKey.PRODUCE and version >= 13:
-        request.topic_data[0].topic_id = IMAGE.topics["x"].topic_id
-    if key in (ApiKey.METADATA, ApiKey.DELETE_TOPICS):
-        for each in request.topics or ():
-            each.topic_id = bytes(16)
-    if key == ApiKey.OFFSET_COMMIT:
-        request.topics[0].topic_id = IMAGE.topics["x"].topic_id
-    if key == ApiKey.PRODUCE:
-        request.acks = -1
-    return request
+    return rights.request_of(API[key], version, IDS, ("x",))
+
+
+def refusals_in(struct: Any) -> set[str]:
+    return {
+        name.removesuffix("_AUTHORIZATION_FAILED")
+        for name in (ErrorCode(code).name for code in errors_in(struct))
+        if name.endswith("_AUTHORIZATION_FAILED")
+    }
 
 
 def errors_in(struct: Any) -> set[int]:
@@ -137,21 +120,49 @@ def ask(
     return "closed" if peer.closed else answer
 
 
-@pytest.mark.parametrize(
-    ("listener", "key", "version"), GUARDED, ids=lambda each: str(getattr(each, "name", each))
-)
-def test_without_a_right_each_api_is_refused(listener: str, key: ApiKey, version: int) -> None:
-    request = request_of(key, version)
-    handler = nothing if key in (ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS) else unreachable
-    if "describe" in key.name.lower() or key in (
-        *(ApiKey.OFFSET_DELETE, ApiKey.CREATE_TOPICS),
-        *(ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.SHARE_GROUP_DESCRIBE),
-    ):
-        handler = nothing
-    answer = ask(key, request, version, listener=listener, handler=handler)
-    assert errors_in(answer) & REFUSALS, answer
-    codec = API[key].response_codec(version)
-    assert codec.decode(codec.encode(answer)) is not None
+@pytest.mark.parametrize("key", GUARDED)
+def test_each_row_asks_for_its_rights(key: str) -> None:
+    row = ROWS[key]
+    for version in row.versions:
+        request = row.request(version, IDS)
+        held = [
+            tuple(
+                allow(operation, kind, name)
+                for operation, kind in alternative
+                for name in _names_of(kind)
+            )
+            for alternative in row.rights
+        ]
+        for acls in ((), *held):
+            answer = ask(
+                row.api.key, request, version, *acls, listener=row.listener, handler=nothing
+            )
+            expected = set() if acls or row.refusal == rights.LESS else {row.refusal}
+            codec = row.api.response_codec(version)
+            if answer.__class__ is not list:  # a body that is encoded already
+                answer = codec.decode(codec.encode(answer))
+                assert refusals_in(answer) == expected, (version, acls)
+
+
+def _names_of(kind: ResourceType) -> tuple[str, ...]:
+    return (CLUSTER_NAME,) if kind == ResourceType.CLUSTER else ("x", rights.NEW)
+
+
+def test_each_api_has_a_row_for_each_listener_and_version() -> None:
+    covered: dict[tuple[str, ApiKey], set[int]] = {}
+    for row in ROWS.values():
+        covered.setdefault((row.listener, row.api.key), set()).update(row.versions)
+    served = {
+        (listener, key): set(range(API[key].min_version, API[key].max_version + 1))
+        for key in ApiKey
+        for listener, is_served in (
+            ("broker", API[key].on_brokers),
+            ("controller", API[key].on_controllers),
+        )
+        if is_served
+    }
+    assert covered == served
+    assert {"broker", "controller"} == {row.listener for row in ROWS.values()}
 
 
 @pytest.mark.parametrize("listener", TABLES)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat.authorized import SETTINGS, Play, played, recorded, unlike
+from compat.authorized import ROWS_LEFT_OUT, SETTINGS, Play, played, recorded, unlike
 from compat.brokers import Tidelog
 from compat.jvm import require_jars
 from compat.reference import ApacheKafka
+from support import rights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,38 @@ if TYPE_CHECKING:
 
     from compat.brokers import Broker
     from compat.jvm import Jvm
+
+
+NOT_RECORDED = {
+    "ApiVersions": "version 5 is not served by Kafka 4.3",
+    "DeleteGroups": "version 3, too",
+    "DescribeUserScramCredentials": "a controller of Kafka never answers",
+    "GetTelemetrySubscriptions": "only with a reporter of Kafka's",
+    "PushTelemetry": "as well",
+}
+
+
+def test_kafka_asks_for_the_rights_of_the_table() -> None:
+    """Its recorded answers: to nobody, to who has the rights of a row, and to who lacks one."""
+    kept, wrong, missing = recorded(), [], set()
+    rows = {row.key: row for row in rights.rows()}
+    assert rows.keys() >= ROWS_LEFT_OUT.keys()
+    for row, version in ((each, one) for each in rows.values() for one in each.versions):
+        key = f"{row.key}-v{version}"
+        if key not in kept:
+            missing.add(row.api.name)
+            continue
+        for caller, codes in kept[key][0]["answer"].items():
+            names = [code.removesuffix("_AUTHORIZATION_FAILED") for code in codes]
+            refused = row.refusal if row.refusal not in (rights.FREE, rights.LESS) else ""
+            if caller.startswith("without"):
+                is_right = bool(names)
+            else:
+                is_right = names == ([refused] if refused and caller == "nobody" else [])
+            if not is_right:
+                wrong.append((key, caller, codes))
+    assert wrong == []
+    assert missing == NOT_RECORDED.keys()
 
 
 @pytest.mark.compat

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["CLUSTER_OPERATIONS", "brokers", "brokers_or", "needs"]
 
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+_AT_THE_TOP_SINCE = 13  # Fetch
 
 CLUSTER_OPERATIONS: dict[ApiKey, Operation] = {
     ApiKey.DESCRIBE_ACLS: Operation.DESCRIBE,
@@ -75,10 +76,18 @@ def needs(operation: Operation) -> Guard:
 
 
 def brokers(call: Call) -> Verdict:
-    """Let only brokers ask, and refuse others at the top of the response."""
+    """Let only brokers fetch. Others are refused at the top of the response, in older versions at
+    each partition too (Kafka: FetchRequest.getErrorResponse)."""
     if call.caller.allows_cluster(Operation.CLUSTER_ACTION):
         return None
-    return Answer(call.api.response(error_code=int(DENIED)))
+    if call.version >= _AT_THE_TOP_SINCE:
+        return Answer(call.api.response(error_code=int(DENIED)))
+    refused = call.refuse(DENIED)
+    refused.response.error_code = int(DENIED)
+    for topic in refused.response.responses:
+        for partition in topic.partitions:
+            partition.high_watermark, partition.records = -1, b""
+    return refused
 
 
 def brokers_or(operation: Operation) -> Guard:
@@ -248,6 +257,7 @@ _BRIEF = frozenset(
         ApiKey.ADD_RAFT_VOTER,
         ApiKey.REMOVE_RAFT_VOTER,
         ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.CONTROLLER_REGISTRATION,
         ApiKey.DESCRIBE_QUORUM,
     }
 )
