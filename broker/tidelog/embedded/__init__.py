@@ -13,6 +13,7 @@ cluster_settings.py  turns the arguments of users into Kafka's properties
 tiered.py            the short forms of a remote tier (`tiered=...`, `--tiered`)
 ports.py             where brokers listen: given addresses, and free ports
 tier_view.py         collects what `tidelog tiers` shows
+tier_metadata.py     what a reader of `__remote_log_metadata` knows
 tier_check.py        opens the remote store to check
 replica_check.py     reads all replicas of a cluster and checks the records
 

@@ -16,25 +16,23 @@ from uuid import UUID
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.embedded.cluster_client import ClusterClient
 from tidelog.embedded.cluster_settings import ClusterError
-from tidelog_protocol.errors import ErrorCode, ProtocolError, error_name
+from tidelog.embedded.tier_metadata import MetadataLog
+from tidelog_protocol.errors import ErrorCode, error_name
 from tidelog_protocol.messages.admin import DescribeLogDirsRequest
 from tidelog_protocol.messages.data import (
     FetchRequest,
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
 )
-from tidelog_protocol.records import iter_batches, iter_records
 from tidelog_storage.remote.api import TopicIdPartition
-from tidelog_storage.remote.metadata_cache import PartitionMetadata
-from tidelog_storage.remote.metadata_records import decode, metadata_partition
+from tidelog_storage.remote.metadata_records import metadata_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from tidelog.embedded.client_security import ClientSecurity
     from tidelog.embedded.simple_client import SimpleClient
     from tidelog_storage.remote.api import RemoteSegment
-    from tidelog_storage.remote.metadata_records import MetadataEvent
 
 __all__ = ["PartitionTiers", "TierViewer"]
 
@@ -70,42 +68,42 @@ class PartitionTiers:
 
 
 class TierViewer(ClusterClient):
-    """Connections to the brokers of one cluster; ClusterError or OSError if they do not answer."""
+    """Connections to the brokers of one cluster; ClusterError or OSError if they do not answer.
+
+    A broker is asked for all partitions that it leads at once: a topic may have thousands.
+    """
 
     def __init__(self, bootstrap_server: str, security: ClientSecurity | None = None) -> None:
         super().__init__(bootstrap_server, security)
-        # By metadata partition: the offset to continue at, and the events read so far.
-        self._events: dict[int, tuple[int, list[MetadataEvent]]] = {}
+        self._metadata: dict[int, MetadataLog] = {}  # by metadata partition
 
     def look(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionTiers]:
         """Return the tiers of these partitions of a topic now, of all without a choice."""
         described = self._topic(topic)
         if described is None:
             raise ClusterError(f"there is no topic {topic}")
-        views = []
-        topic_id = UUID(bytes=described.topic_id)
-        for state in sorted(described.partitions, key=lambda one: one.partition_index):
-            if partitions is not None and state.partition_index not in partitions:
-                continue
-            view = PartitionTiers(topic, state.partition_index, state.leader_id, state.leader_epoch)
-            views.append(view)
-            name = TopicIdPartition(topic_id, topic, state.partition_index)
-            with self._troubles(view):
-                if state.leader_id < 0:
+        wanted = None if partitions is None else set(partitions)
+        views = [
+            PartitionTiers(topic, state.partition_index, state.leader_id, state.leader_epoch)
+            for state in sorted(described.partitions, key=lambda one: one.partition_index)
+            if wanted is None or state.partition_index in wanted
+        ]
+        for leader, led in _grouped(views, lambda view: view.leader).items():
+            with self._troubles(led):
+                if leader < 0:
                     raise ClusterError("there is no leader")
-                self._ask_leader(view)
-            with self._troubles(view):
-                view.remote = self.remote_segments(name)
-                view.knows_remote = True
+                _ask_leader(self.broker(leader), led)
+        self._add_remote(UUID(bytes=described.topic_id), views)
         return views
 
     @contextmanager
-    def _troubles(self, view: PartitionTiers) -> Iterator[None]:
+    def _troubles(self, views: Sequence[PartitionTiers]) -> Iterator[None]:
         """Note an error instead of raising it: if a broker is away, the rest is still shown."""
         try:
             yield
         except (ClusterError, OSError) as error:
-            view.trouble = str(error)
+            for view in views:
+                view.trouble = view.trouble or str(error)
             self.forget_brokers()
 
     def broker_settings(self) -> dict[str, str | None]:
@@ -121,20 +119,9 @@ class TierViewer(ClusterClient):
         _check(f"broker {node_id}", result.error_code)
         return {config.name: config.value for config in result.configs}
 
-    # -- from the leader ---------------------------------------------------------------------------
-
     def _topic(self, name: str) -> Any:
         (topic,) = self.topics([name])
         return None if topic.error_code else topic
-
-    def _ask_leader(self, view: PartitionTiers) -> None:
-        client = self.broker(view.leader)
-        view.log_start = _offset(client, view, _EARLIEST)
-        view.local_log_start = _offset(client, view, _EARLIEST_LOCAL)
-        view.highest_copied = _offset(client, view, _LATEST_TIERED)
-        view.high_watermark = _offset(client, view, _LATEST)
-        view.epochs, view.log_end = _epochs(client, view)
-        _add_local_files(client, view)
 
     # -- from the metadata topic -------------------------------------------------------------------
 
@@ -144,41 +131,53 @@ class TierViewer(ClusterClient):
         if topic is None:
             return []
         index = metadata_partition(partition.topic_id, partition.partition, len(topic.partitions))
-        state = next(one for one in topic.partitions if one.partition_index == index)
-        metadata = PartitionMetadata(partition)
-        for event in self._read_events(topic.topic_id, state):
-            named = event.topic_id_partition
-            if (named.topic_id, named.partition) == (partition.topic_id, partition.partition):
-                metadata.apply(event)
-        return sorted(metadata.segments(), key=lambda one: (one.start_offset, one.end_offset))
+        return self._read(topic, index).segments(partition)
 
-    def _read_events(self, topic_id: bytes, state: Any) -> list[MetadataEvent]:
-        """Return all events of a metadata partition; earlier ones are not read again."""
-        index = state.partition_index
-        offset, events = self._events.get(index, (0, []))
+    def _add_remote(self, topic_id: UUID, views: Sequence[PartitionTiers]) -> None:
+        try:
+            topic = self._topic(REMOTE_LOG_METADATA_TOPIC)
+        except (ClusterError, OSError) as error:
+            with self._troubles(views):
+                raise error
+            return
+        count = 0 if topic is None else len(topic.partitions)
+
+        def index_of(view: PartitionTiers) -> int:
+            return metadata_partition(topic_id, view.partition, count) if count else -1
+
+        for index, own in _grouped(views, index_of).items():
+            with self._troubles(own):
+                log = self._read(topic, index) if count else MetadataLog()
+                for view in own:
+                    name = TopicIdPartition(topic_id, view.topic, view.partition)
+                    view.remote = log.segments(name)
+                    view.knows_remote = True
+
+    def _read(self, topic: Any, index: int) -> MetadataLog:
+        """A metadata partition up to its end; what was read before is not read again."""
+        log = self._metadata.setdefault(index, MetadataLog())
+        state = next(one for one in topic.partitions if one.partition_index == index)
         client = self.broker(state.leader_id)
         while True:
-            data = _fetch(client, topic_id, index, offset)
-            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < data.log_start_offset:
-                offset = data.log_start_offset
+            data = _fetch(client, topic.topic_id, index, log.next_offset)
+            is_below = log.next_offset < data.log_start_offset
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and is_below:
+                log.next_offset = data.log_start_offset
                 continue
             _check(f"{REMOTE_LOG_METADATA_TOPIC}-{index}", data.error_code)
-            before = offset
-            for position, header in iter_batches(data.records or b""):
-                for record in () if header.is_control else iter_records(data.records, position):
-                    if record.offset >= offset and record.value is not None:
-                        events += _decoded(record.value)
-                offset = header.next_offset
-            self._events[index] = (offset, events)
-            if offset == before:
-                return events
+            before = log.next_offset
+            log.add(data.records or b"")
+            if log.next_offset == before:
+                return log
 
 
-def _decoded(value: bytes) -> list[MetadataEvent]:
-    try:
-        return [decode(value)]
-    except ProtocolError:
-        return []  # as brokers do: one unreadable record must not hide the others
+def _grouped(
+    views: Iterable[PartitionTiers], key: Callable[[PartitionTiers], int]
+) -> dict[int, list[PartitionTiers]]:
+    found: dict[int, list[PartitionTiers]] = {}
+    for view in views:
+        found.setdefault(key(view), []).append(view)
+    return found
 
 
 def _check(what: str, error_code: int) -> None:
@@ -200,42 +199,96 @@ def _fetch(client: SimpleClient, topic_id: bytes, index: int, offset: int) -> An
     return answer.responses[0].partitions[0]
 
 
-def _offset(client: SimpleClient, view: PartitionTiers, timestamp: int) -> int:
-    """Return the offset of a special timestamp, -1 if the broker does not know it."""
-    topic = ListOffsetsRequest.ListOffsetsTopic(
-        name=view.topic,
+# ---- from the leader -----------------------------------------------------------------------------
+
+
+def _ask_leader(client: SimpleClient, views: Sequence[PartitionTiers]) -> None:
+    """Fill in what a leader knows of its partitions. An error of one is its own trouble."""
+    for name, timestamp in (
+        ("log_start", _EARLIEST),
+        ("local_log_start", _EARLIEST_LOCAL),
+        ("highest_copied", _LATEST_TIERED),
+        ("high_watermark", _LATEST),
+    ):
+        for view, offset in _offsets(client, _sound(views), timestamp):
+            setattr(view, name, offset)
+    _add_epochs(client, _sound(views))
+    _add_local_files(client, _sound(views))
+
+
+def _sound(views: Iterable[PartitionTiers]) -> dict[int, PartitionTiers]:
+    """Those without trouble, by partition."""
+    return {view.partition: view for view in views if view.trouble is None}
+
+
+def _is_sound(view: PartitionTiers, error_code: int) -> bool:
+    """Whether a partition's answer is none of an error; the error is noted."""
+    if error_code:
+        view.trouble = f"{view.topic}-{view.partition}: {error_name(error_code)}"
+    return not error_code
+
+
+def _offsets(
+    client: SimpleClient, views: Mapping[int, PartitionTiers], timestamp: int
+) -> Iterator[tuple[PartitionTiers, int]]:
+    """The offset of a special timestamp, -1 if the broker does not know it."""
+    if not views:
+        return
+    asked = ListOffsetsRequest.ListOffsetsTopic(
+        name=_topic_of(views),
         partitions=[
-            ListOffsetsRequest.ListOffsetsPartition(
-                partition_index=view.partition, timestamp=timestamp
-            )
+            ListOffsetsRequest.ListOffsetsPartition(partition_index=each, timestamp=timestamp)
+            for each in views
         ],
     )
-    answer = client.ask(ListOffsetsRequest(replica_id=-1, topics=[topic], timeout_ms=30_000))
-    found = answer.topics[0].partitions[0]
-    if found.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        return -1
-    _check(f"{view.topic}-{view.partition}", found.error_code)
-    return int(found.offset)
+    answer = client.ask(ListOffsetsRequest(replica_id=-1, topics=[asked], timeout_ms=30_000))
+    for found in answer.topics[0].partitions:
+        view = views[found.partition_index]
+        if found.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            yield view, -1
+        elif _is_sound(view, found.error_code):
+            yield view, int(found.offset)
 
 
-def _epochs(client: SimpleClient, view: PartitionTiers) -> tuple[list[tuple[int, int]], int]:
-    """Return the log's epochs, found from the newest to the oldest, and its end."""
-    ends: list[tuple[int, int]] = []
-    epoch = view.leader_epoch
-    while epoch >= 0 and len(ends) < _EPOCHS_MAX:
-        entry = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
-            partition=view.partition, leader_epoch=epoch
-        )
-        topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
-            topic=view.topic, partitions=[entry]
-        )
-        answer = client.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic]))
-        found = answer.topics[0].partitions[0]
-        _check(f"{view.topic}-{view.partition}", found.error_code)
-        if found.leader_epoch < 0 or found.end_offset < 0:
+def _topic_of(views: Mapping[int, PartitionTiers]) -> str:
+    return next(iter(views.values())).topic
+
+
+def _add_epochs(client: SimpleClient, views: Mapping[int, PartitionTiers]) -> None:
+    """Add each log's epochs, found from the newest to the oldest, and its end."""
+    ends: dict[int, list[tuple[int, int]]] = {each: [] for each in views}
+    epochs = {each: view.leader_epoch for each, view in views.items() if view.leader_epoch >= 0}
+    for _ in range(_EPOCHS_MAX):
+        if not epochs:
             break
-        ends.append((found.leader_epoch, found.end_offset))
-        epoch = found.leader_epoch - 1
+        answered = _epoch_ends(client, _topic_of(views), epochs)
+        epochs = {}
+        for found in answered:
+            view = views[found.partition]
+            is_known = found.leader_epoch >= 0 and found.end_offset >= 0
+            if _is_sound(view, found.error_code) and is_known:
+                ends[found.partition].append((found.leader_epoch, found.end_offset))
+                if found.leader_epoch:
+                    epochs[found.partition] = found.leader_epoch - 1
+    for view in _sound(views.values()).values():
+        view.epochs, view.log_end = _epochs(view, ends[view.partition])
+
+
+def _epoch_ends(client: SimpleClient, topic: str, epochs: Mapping[int, int]) -> list[Any]:
+    asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+        topic=topic,
+        partitions=[
+            OffsetForLeaderEpochRequest.OffsetForLeaderPartition(partition=each, leader_epoch=epoch)
+            for each, epoch in epochs.items()
+        ],
+    )
+    answer = client.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=[asked]))
+    return list(answer.topics[0].partitions)
+
+
+def _epochs(
+    view: PartitionTiers, ends: Sequence[tuple[int, int]]
+) -> tuple[list[tuple[int, int]], int]:
     if not ends:
         return [], view.high_watermark
     starts = [*(end for _, end in ends[1:]), view.log_start]
@@ -243,15 +296,18 @@ def _epochs(client: SimpleClient, view: PartitionTiers) -> tuple[list[tuple[int,
     return [one for one in reversed(epochs) if one[1] >= view.log_start], ends[0][1]
 
 
-def _add_local_files(client: SimpleClient, view: PartitionTiers) -> None:
+def _add_local_files(client: SimpleClient, views: Mapping[int, PartitionTiers]) -> None:
+    if not views:
+        return
     topic = DescribeLogDirsRequest.DescribableLogDirTopic(
-        topic=view.topic, partitions=[view.partition]
+        topic=_topic_of(views), partitions=list(views)
     )
     for directory in client.ask(DescribeLogDirsRequest(topics=[topic])).results:
         for described in directory.topics:
             for partition in described.partitions:
                 if partition.is_future_key:
                     continue  # a future replica: the current one is in another directory
+                view = views[partition.partition_index]
                 view.local_bytes = partition.partition_size
                 folder = f"{directory.log_dir}/{view.topic}-{view.partition}"
                 if os.path.isdir(folder):

@@ -81,27 +81,58 @@ class HistoryClient(TierViewer):
 
     def offset(self, topic: str, partition: int, timestamp: int) -> int:
         """The first offset at or after a time in ms, -1 without one; or `EARLIEST`, `LATEST`."""
-        asked = ListOffsetsRequest.ListOffsetsTopic(
-            name=topic,
-            partitions=[
-                ListOffsetsRequest.ListOffsetsPartition(
-                    partition_index=partition, timestamp=timestamp
-                )
-            ],
-        )
+        return self.offsets({(topic, partition): timestamp})[topic, partition]
+
+    def offsets(self, times: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """As `offset`, of many partitions: each leader is asked once."""
+        found: dict[tuple[str, int], int] = {}
+        end = time.perf_counter() + PATIENCE_SECONDS
+        while left := {each: at for each, at in times.items() if each not in found}:
+            try:
+                for leader, asked in self._by_leader(left).items():
+                    found |= self._offsets_of(leader, asked)
+            except (_MovedError, OSError):
+                if time.perf_counter() > end:
+                    raise
+                self.forget_leaders()
+                time.sleep(_PAUSE_SECONDS)
+                self.reconnect()
+        return found
+
+    def _by_leader(
+        self, times: Mapping[tuple[str, int], int]
+    ) -> dict[int, dict[tuple[str, int], int]]:
+        for topic in {topic for topic, _ in times.keys() - self._leaders.keys()}:
+            self.partitions_of(topic)
+        found: dict[int, dict[tuple[str, int], int]] = {}
+        for each, at in times.items():
+            if each not in self._leaders:
+                raise UnknownTopicError(f"{each[0]} has no partition {each[1]}")
+            found.setdefault(self._leaders[each], {})[each] = at
+        return found
+
+    def _offsets_of(
+        self, leader: int, times: Mapping[tuple[str, int], int]
+    ) -> dict[tuple[str, int], int]:
+        topics: dict[str, list[Any]] = {}
+        for (topic, partition), at in times.items():
+            one = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=at)
+            topics.setdefault(topic, []).append(one)
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=self._isolation_level,
-            topics=[asked],
+            topics=[
+                ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=partitions)
+                for topic, partitions in topics.items()
+            ],
             timeout_ms=30_000,
         )
-
-        def ask(leader: SimpleClient) -> int:
-            found = leader.ask(request).topics[0].partitions[0]
-            _check(topic, partition, found.error_code)
-            return int(found.offset)
-
-        return self._on_leader(topic, partition, ask)
+        found = {}
+        for answered in self.broker(leader).ask(request).topics:
+            for one in answered.partitions:
+                _check(answered.name, one.partition_index, one.error_code)
+                found[answered.name, one.partition_index] = int(one.offset)
+        return found
 
     def fetch(
         self, topic: str, topic_id: bytes, partition: int, offset: int, *, size: int = FETCH_BYTES

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "columns_of", "connected", "plan", "plan_ranges"]
 
 SPLIT_BYTES = 128 << 20  # what Spark takes of a file for one task
+SPLITS_MAX = 20_000  # of larger queries: Spark's driver has each task's plan in its memory
 _PREFIX = "remote.log.storage.manager.impl.prefix"
 
 Plan = tuple[list["Split"], ReadSettings]
@@ -76,7 +77,7 @@ def plan_ranges(
 
 def _cut_all(whole: Sequence[Split], partitions_min: int) -> list[Split]:
     size = max(1, sum(split.size for split in whole))
-    target = SPLIT_BYTES
+    target = max(SPLIT_BYTES, size // SPLITS_MAX)
     if partitions_min > len(whole):
         target = max(1, min(target, size // partitions_min))
     return [part for split in whole for part in cut(split, -(-split.size // target))]

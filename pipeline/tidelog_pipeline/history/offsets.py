@@ -84,7 +84,7 @@ def _resolved(
         return dict(limit.by_partition)
     # A negative number would name a special offset.
     times = _timestamps(limit, partitions)
-    return {each: client.offset(*each, max(0, time)) for each, time in times.items()}
+    return client.offsets({each: max(0, time) for each, time in times.items()})
 
 
 def _timestamps(limit: Limit, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -118,7 +118,6 @@ def _named(
     client: HistoryClient, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """The offsets, with those of the brokers for the latest and the earliest."""
-    return {
-        each: client.offset(*each, offset) if offset < 0 else offset
-        for each, offset in offsets.items()
-    }
+    return dict(offsets) | client.offsets(
+        {each: offset for each, offset in offsets.items() if offset < 0}
+    )

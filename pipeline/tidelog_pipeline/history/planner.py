@@ -7,7 +7,7 @@ Pure functions.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -88,14 +88,17 @@ class Split:
 # ---- pieces --------------------------------------------------------------------------------------
 
 
-def pieces_of(log: LogView, start: int, end: int) -> list[Piece]:
+def pieces_of(
+    log: LogView, start: int, end: int, parts: Sequence[LivePart] | None = None
+) -> list[Piece]:
     """The pieces of [start, end), in order, without a hole: from the tier what is there.
 
-    If several segments have an offset, it takes the one that reaches furthest, as remote reads do.
+    `parts` are `live_parts(log)`, if they are known. If several segments have an offset, it takes
+    the one that reaches furthest, as remote reads do.
     """
     found: list[Piece] = []
     position, whole = start, max(end, log.end)  # later segments name transactions of these
-    for first, after, part in _covering(live_parts(log), start, whole):
+    for first, after, part in _covering(live_parts(log) if parts is None else parts, start, whole):
         if first > position:
             found.append(_from_brokers(log, position, first))
         found.append(Piece(first, after, _share(part.segment, first, after), part))
@@ -186,9 +189,11 @@ def cut(split: Split, count: int) -> list[Split]:
         _offset_at(split.pieces, edges, edges[-1] * number // count) for number in range(count)
     ]
     bounds.append(split.pieces[-1].end)
+    starts = [piece.start for piece in split.pieces]
     found = []
     for start, end in pairwise(bounds):
-        own = tuple(_clipped(split.pieces, start, end))
+        near = split.pieces[bisect_right(starts, start) - 1 : bisect_left(starts, end)]
+        own = tuple(_clipped(near, start, end))
         if own:
             found.append(replace(split, pieces=own))
     return found
@@ -204,6 +209,8 @@ def _offset_at(pieces: Sequence[Piece], edges: Sequence[int], position: int) -> 
 def _clipped(pieces: Iterable[Piece], start: int, end: int) -> Iterable[Piece]:
     for piece in pieces:
         first, after = max(piece.start, start), min(piece.end, end)
-        if first < after:
+        if (first, after) == (piece.start, piece.end):
+            yield piece
+        elif first < after:
             size = max(1, piece.size * (after - first) // (piece.end - piece.start))
             yield replace(piece, start=first, end=after, size=size)

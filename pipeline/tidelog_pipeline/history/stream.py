@@ -44,7 +44,7 @@ class StreamPlanner:
         """The end of every partition now."""
         with connected(self._options) as client:
             partitions = partitions_of(client, self._options.subscription)
-            return _as_json({each: client.offset(*each, LATEST) for each in partitions})
+            return _as_json(client.offsets(dict.fromkeys(partitions, LATEST)))
 
     def plan(
         self, start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]

@@ -55,11 +55,11 @@ def split_of(
     client: HistoryClient, log: LogView, start: int, end: int, *, is_committed: bool
 ) -> Split:
     """[start, end) of a partition as one split; with what was aborted behind its remote part."""
-    parts = live_parts(log) if is_committed else []
+    parts = live_parts(log)
     border = max((part.end for part in parts), default=0)
     aborted: tuple[tuple[int, int], ...] = ()
-    if start < border < log.end:
+    if is_committed and start < border < log.end:
         found = client.aborted_behind(log.topic, log.topic_id, log.partition, border)
         aborted = tuple(one for one in found if one[1] < border)
-    pieces = tuple(pieces_of(log, start, end))
+    pieces = tuple(pieces_of(log, start, end, parts))
     return Split(log.topic, log.topic_id, log.partition, pieces, aborted)

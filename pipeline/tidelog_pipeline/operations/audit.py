@@ -91,10 +91,15 @@ def audit(spark: SparkSession, source: Source, *, compares_all: bool = False) ->
     finally:
         progress.end()
     later = {log.partition: log for log in _look(source)[0]}
-    reports = []
-    for log, places in placed:
-        own = [each for each in checked if each.unit.partition == log.partition]
-        reports.append(_judged(later[log.partition], places, own, is_compacted=is_compacted))
+    of_partition: dict[int, list[Checked]] = {log.partition: [] for log in logs}
+    for each in checked:
+        of_partition[each.unit.partition].append(each)
+    reports = [
+        _judged(
+            later[log.partition], places, of_partition[log.partition], is_compacted=is_compacted
+        )
+        for log, places in placed
+    ]
     return AuditReport(source.topic, reports)
 
 

@@ -90,34 +90,39 @@ class Source:
         or a time. OperationError if there is no such topic or place."""
         with self.connected() as client:
             topic_id, partitions = client.partitions_of(self.topic)
+            named = [(self.topic, each) for each in partitions]
+            earliest = client.offsets(dict.fromkeys(named, EARLIEST))
+            latest = client.offsets(dict.fromkeys(named, LATEST))
+            bounds = {each: (earliest[each], latest[each]) for each in named}
+            starts = self._places(client, start or "earliest", bounds)
+            ends = self._places(client, end, bounds)
             found = {}
-            for each in partitions:
-                bounds = (
-                    client.offset(self.topic, each, EARLIEST),
-                    client.offset(self.topic, each, LATEST),
-                )
-                name = f"{self.topic}-{each}"
-                first = self._place(client, each, start or "earliest", bounds)
-                after = self._place(client, each, end, bounds)
+            for each in named:
+                first, after = starts[each], ends[each]
                 if first > after:
+                    name = f"{self.topic}-{each[1]}"
                     raise OperationError(f"{name}: the range begins at {first} and ends at {after}")
-                found[each] = (first, after)
+                found[each[1]] = (first, after)
         return topic_id.hex(), found
 
-    def _place(
-        self, client: HistoryClient, partition: int, text: str, bounds: tuple[int, int]
-    ) -> int:
-        earliest, latest = bounds
+    def _places(
+        self, client: HistoryClient, text: str, bounds: Mapping[tuple[str, int], tuple[int, int]]
+    ) -> dict[tuple[str, int], int]:
+        """The offset of a place in each partition. `bounds` are their first and next offsets."""
         if text in ("earliest", "latest"):
-            return latest if text == "latest" else earliest
+            return {each: bound[text == "latest"] for each, bound in bounds.items()}
         if text.isascii() and text.isdigit():
-            if not earliest <= int(text) <= latest:
-                name = f"{self.topic}-{partition}"
-                raise OperationError(f"{name} has offsets {earliest} to {latest}, not {text}")
-            return int(text)
+            for (topic, partition), (earliest, latest) in bounds.items():
+                if not earliest <= int(text) <= latest:
+                    name = f"{topic}-{partition}"
+                    raise OperationError(f"{name} has offsets {earliest} to {latest}, not {text}")
+            return dict.fromkeys(bounds, int(text))
         try:
             time = time_ms(text)
         except CommandError as error:
             raise OperationError(str(error)) from None
-        offset = client.offset(self.topic, partition, time)
-        return latest if offset < 0 else min(max(offset, earliest), latest)
+        offsets = client.offsets(dict.fromkeys(bounds, time))
+        return {
+            each: latest if offsets[each] < 0 else min(max(offsets[each], earliest), latest)
+            for each, (earliest, latest) in bounds.items()
+        }

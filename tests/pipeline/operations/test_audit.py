@@ -109,11 +109,11 @@ def test_a_segment_that_is_not_there_is_a_loss(servers: str, store: Path, look) 
 
 def test_offsets_that_no_place_has_are_lost(servers: str, look, monkeypatch) -> None:
     topic = filled(servers)
-    from tidelog.embedded.tier_view import TierViewer
+    from tidelog.embedded.tier_metadata import MetadataLog
 
-    whole = TierViewer.remote_segments
+    whole = MetadataLog.segments
     monkeypatch.setattr(
-        TierViewer, "remote_segments", lambda *given: [*whole(*given)[:1], *whole(*given)[2:]]
+        MetadataLog, "segments", lambda *given: [*whole(*given)[:1], *whole(*given)[2:]]
     )
     report = look(topic)
     (loss,) = report.partitions[0].losses
