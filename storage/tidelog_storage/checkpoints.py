@@ -225,22 +225,34 @@ def write_partition_metadata(files: FileSystem, folder: str, topic_id: bytes) ->
 
 
 def note_topic_id(files: FileSystem, folder: str, topic_id: bytes) -> None:
-    """Write `partition.metadata`; a power failure may undo it until `sync_topic_id`."""
+    """Write `partition.metadata`; a power failure may undo it until `TopicIdFile.sync`."""
     with closing(files.open(f"{folder}/{PARTITION_METADATA}", create=True)) as file:
         file.truncate(0)
         file.append((_partition_metadata(topic_id),))
 
 
-def sync_topic_id(files: FileSystem, folder: str) -> None:
-    """Make `partition.metadata` durable, if there is one."""
-    try:
-        file = files.open(f"{folder}/{PARTITION_METADATA}")
-    except FileNotFoundError:
-        return
-    try:
-        file.fsync()
-    finally:
-        file.close()
+class TopicIdFile:
+    """The `partition.metadata` of a log."""
+
+    def __init__(self, files: FileSystem, folder: str) -> None:
+        self._files = files
+        self.folder = folder
+        self._is_durable = False
+
+    def sync(self) -> None:
+        """Make it durable, once, if there is one. The first append does so; any thread may have
+        done it before."""
+        if self._is_durable:
+            return
+        try:
+            file = self._files.open(f"{self.folder}/{PARTITION_METADATA}")
+        except FileNotFoundError:
+            return
+        try:
+            file.fsync()
+        finally:
+            file.close()
+        self._is_durable = True
 
 
 def _partition_metadata(topic_id: bytes) -> bytes:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.records import coordinator_epoch, iter_records
 from tidelog_storage import search
-from tidelog_storage.checkpoints import CheckpointError, sync_topic_id
+from tidelog_storage.checkpoints import CheckpointError, TopicIdFile
 from tidelog_storage.compaction.swap import swap_files
 from tidelog_storage.config import NEVER_TIERED
 from tidelog_storage.flush import FlushTask, seal
@@ -89,6 +89,7 @@ class Log:
         self.folder = context.folder
         self.topic_partition = context.topic_partition
         self.topic_id = context.topic_id
+        self.id_file = TopicIdFile(context.files, context.folder)
         self.segments = loaded.segments
         self.epochs = loaded.epochs
         self.producers = loaded.producers
@@ -175,7 +176,7 @@ class Log:
         """The folder was renamed to `folder`. Flushes under way count for nothing: they may find
         their files closed."""
         assert not self.removals, "their files would be looked for in the old folder"
-        self.folder = self.producers.folder = folder
+        self.folder = self.producers.folder = self.id_file.folder = folder
         for segment in self.segments:
             segment.move_to(folder)
         self.epochs.move_to(folder)
@@ -302,7 +303,7 @@ class Log:
             active = self.roll(now_ms, header.base_offset)
         try:
             if not self.log_end_offset:
-                sync_topic_id(self._files, self.folder)
+                self.id_file.sync()
             active.append(buffer, last_offset, timestamp)
         except OSError as error:
             raise self._failed(error) from error
@@ -361,7 +362,7 @@ class Log:
         """
         try:
             if not self.log_end_offset:
-                sync_topic_id(self._files, self.folder)
+                self.id_file.sync()
             active = self._active_for(batches, len(records), now_ms)
             active.append_all(records, [batch.header for batch in batches])
         except OSError as error:
@@ -597,7 +598,7 @@ class Log:
 
     def _begin_anew(self, offset: int, log_start_offset: int, now_ms: int) -> None:
         """Replace all segments, whose files are gone, by one empty segment."""
-        sync_topic_id(self._files, self.folder)
+        self.id_file.sync()
         segment = self._new_segment(offset, now_ms)
         self.segments.clear()
         self.segments.add(segment)

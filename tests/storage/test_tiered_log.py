@@ -11,7 +11,7 @@ from support.tiered_log import ID, LOCAL, NO_COPY, PLAIN, TIERED, Broker, copied
 from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
-from tidelog_storage.checkpoints import CheckpointError, sync_topic_id
+from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.manager import LogManager
 from tidelog_storage.producer_snapshot import format_snapshot, parse_snapshot
 from tidelog_storage.producer_state import ProducerEntry
@@ -437,7 +437,7 @@ def test_death_in_any_operation_of_a_restart(batches: int, power: bool) -> None:
     for number in range(1, 60):
         broker = Broker(SimDisk(number))
         log = broker.create(batches)
-        sync_topic_id(broker.files, log.folder)  # as before its first batch
+        log.id_file.sync()  # as before its first batch
         log.flush()
         broker.logs.prepare_checkpoints()()
         before = [header for header, _ in read_all(log)]

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.api.produce_gate import ProduceGate, RefusedError, is_transactional
@@ -48,7 +49,7 @@ from tidelog_storage.inspection import TooMuchAtOnceError
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.coordinators.transactions.verification import Guard
@@ -59,10 +60,11 @@ if TYPE_CHECKING:
     from tidelog.seams import Executor
     from tidelog_protocol.messages.data import ProduceRequest
     from tidelog_protocol.schema import Buffer
+    from tidelog_storage.checkpoints import TopicIdFile
     from tidelog_storage.inspection import Inspection
     from tidelog_storage.types import TopicPartition
 
-__all__ = ["FIRST_APPEND", "WORK_MAX", "ProduceApi"]
+__all__ = ["PART_MAX", "ProduceApi"]
 
 _log = logging.getLogger(__name__)
 
@@ -86,10 +88,8 @@ _WITHOUT_LOG_START = frozenset(
     }
 )
 
-WORK_MAX = 200
+PART_MAX = 200
 """Appends of one turn of the loop: about 15 ms."""
-FIRST_APPEND = 10
-"""The first append to a log makes its topic's id durable: it counts as so many."""
 
 _RECORD_OVERHEAD_MIN = 14  # smallest record of the oldest format
 _TOPIC_IDS_FROM = 13
@@ -211,7 +211,7 @@ class ProduceApi:
             if work.guards:
                 _take_from_the_receive_buffer(request)
                 return self._ask_and_append(context, request, work)
-        elif _width(request) > WORK_MAX:
+        elif _width(request) > PART_MAX:
             _take_from_the_receive_buffer(request)
             return self._append_in_turns(context, request, work)
         self._append_each(work, request)
@@ -237,12 +237,28 @@ class ProduceApi:
     async def _append_in_turns(
         self, context: RequestContext, request: ProduceRequest, work: _Request
     ) -> ProduceResponse | list[Buffer] | None:
-        """Append to thousands of partitions; others are served meanwhile. Not for transactions,
-        which might end between two turns."""
-        for _ in self._append_parts(work, request):
+        """Append to thousands of partitions; others are served meanwhile, also while the first
+        append to a log waits for the disk. Not for transactions, which might end between two
+        turns."""
+        asked = []
+        for topic in request.topic_data:
+            outcomes: list[Any] = []
+            work.topics.append((topic.name, topic.topic_id, outcomes))
+            asked += [(topic, data, outcomes) for data in topic.partition_data]
+        for start in range(0, len(asked), PART_MAX):
+            part = asked[start : start + PART_MAX]
+            found = [self._partition(topic, data.index, work.version) for topic, data, _ in part]
+            new = [
+                each.log.id_file
+                for each in found
+                if not isinstance(each, ErrorCode) and not each.log.log_end_offset
+            ]
+            await (self._executor.run(_sync, new) if new else asyncio.sleep(0))
+            for topic, data, outcomes in part:
+                partition = self._partition(topic, data.index, work.version)
+                outcomes.append(self._append(work, partition, data.index, data.records, outcomes))
             self._replicas.appended(work.touched)
             work.touched = []
-            await asyncio.sleep(0)
         return await self._inspect_and_append(context, request, work)
 
     async def _inspect_and_append(
@@ -337,21 +353,6 @@ class ProduceApi:
             for data in topic.partition_data:
                 partition = self._partition(topic, data.index, work.version)
                 outcomes.append(self._append(work, partition, data.index, data.records, outcomes))
-
-    def _append_parts(self, work: _Request, request: ProduceRequest) -> Iterator[None]:
-        """Do the same, and yield between parts of the work."""
-        left = WORK_MAX
-        for topic in request.topic_data:
-            outcomes: list[Any] = []
-            work.topics.append((topic.name, topic.topic_id, outcomes))
-            for data in topic.partition_data:
-                partition = self._partition(topic, data.index, work.version)
-                is_first = not isinstance(partition, ErrorCode) and not partition.log.log_end_offset
-                left -= FIRST_APPEND if is_first else 1
-                outcomes.append(self._append(work, partition, data.index, data.records, outcomes))
-                if left <= 0:
-                    left = WORK_MAX
-                    yield
 
     def _append(
         self,
@@ -579,6 +580,12 @@ def _answer_now(
     if work.acks == 0:
         return None
     return work.answer() if failure is None else failure
+
+
+def _sync(files: Sequence[TopicIdFile]) -> None:
+    for file in files:
+        with suppress(OSError):  # of which the append will hear, too
+            file.sync()
 
 
 def _width(request: ProduceRequest) -> int:

@@ -57,7 +57,7 @@ WIDE = {
         "markers",
         ("producer_id",),
         Wide("topics", "topics", ("name",), Wide("partition_indexes", "partitions")),
-        part_max=20,  # each is an append, and the first one to a log waits for the disk
+        part_max=10,  # each is an append, and the first one to a log waits for the disk
     ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Wide(
         "topics", "topics", ("topic",), Wide("partitions", "partitions")
