@@ -202,6 +202,19 @@ def test_clients_of_java_read_a_token_from_a_file(credentials: dict[str, Credent
     assert configuration("kafkajs", given)["sasl"]["token"] == given.token()
 
 
+def test_bad_certificates_have_the_ports_that_are_asked_for(tmp_path: Path) -> None:
+    security = Security("ssl", tmp_path / "s", bad_port=9192)
+    security.make("", "0.0.0.0")
+    given = {
+        "listeners": "PLAINTEXT://0.0.0.0:9093",
+        "advertised.listeners": "PLAINTEXT://away:1",
+    }
+    made = security.secured(given, 1, [])
+    ports = "EXPIRED://{0}:9195,WRONG_HOST://{0}:9196,SELF_SIGNED://{0}:9197"
+    assert made["listeners"] == f"SSL://0.0.0.0:9093,{ports.format('0.0.0.0')}"
+    assert made["advertised.listeners"] == f"SSL://away:1,{ports.format('away')}"
+
+
 def test_new_folders_above_the_credentials_are_the_owners_alone(tmp_path: Path) -> None:
     """The first of them is the folder of the data."""
     before = tmp_path.stat().st_mode

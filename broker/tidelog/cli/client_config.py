@@ -103,11 +103,13 @@ def _bad_certificates(state: SecurityState, folder: str) -> dict[str, str]:
             resource = DescribeConfigsRequest.DescribeConfigsResource(
                 resource_type=RESOURCE_BROKER,
                 resource_name=str(node_id),
-                configuration_keys=["listeners"],
+                configuration_keys=["listeners", "advertised.listeners"],
             )
             asked = DescribeConfigsRequest(resources=[resource])
-            (setting,) = client.broker(node_id).ask(asked).results[0].configs
-            for endpoint in parse_endpoints("listeners", setting.value.split(",")):
+            (result,) = client.broker(node_id).ask(asked).results
+            settings = {setting.name: setting.value for setting in result.configs}
+            listed = settings["advertised.listeners"] or settings["listeners"]
+            for endpoint in parse_endpoints("listeners", listed.split(",")):
                 found.setdefault(endpoint.name, []).append(f"{endpoint.host}:{endpoint.port}")
     known = {bad: ",".join(found.get(listener_of(bad), ())) for bad in BAD_CERTIFICATES}
     return {bad: addresses for bad, addresses in known.items() if addresses}

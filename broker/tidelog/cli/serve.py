@@ -92,8 +92,12 @@ def _add_security_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--bad-certificates",
-        action="store_true",
-        help="with TLS, also listen with expired, wrong-host and self-signed certificates",
+        nargs="?",
+        const=0,
+        type=int,
+        metavar="PORT",
+        help="with TLS, also listen with expired, wrong-host and self-signed certificates: at this"
+        " port and the next ones, three for each broker, else at free ones",
     )
 
 

@@ -76,8 +76,8 @@ def _security(options: argparse.Namespace) -> Security | None:
         return None
     from tidelog.embedded.security import Security  # noqa: PLC0415 - few ask for it
 
-    bad_certificates: bool = options.bad_certificates
-    return Security(options.security, options.security_dir, bad_certificates=bad_certificates)
+    bad_port: int | None = options.bad_certificates
+    return Security(options.security, options.security_dir, bad_port=bad_port)
 
 
 def _door(cluster: Cluster, address: str) -> HttpDoor:

@@ -260,7 +260,7 @@ class Cluster(ClusterCalls):
             properties["broker.rack"] = self._racks[0]
         if self._security is not None:
             bad_ports = await self._ports.take(runtime, self._addresses.host, self._bad_count)
-            properties = self._security.secured(properties, bad_ports)
+            properties = self._security.secured(properties, 0, bad_ports)
         node = self._new_node(with_tier(properties, first, 1))
         if self._security is not None:
             from tidelog.cluster.formatting import format_new
@@ -324,7 +324,7 @@ class Cluster(ClusterCalls):
         if inner:
             properties |= beside_inner(properties, advertised, inner)
         if self._security is not None:
-            properties = self._security.secured(properties, ports[1:])
+            properties = self._security.secured(properties, index, ports[1:])
         return self._new_node(with_tier(properties, folder, len(self._voters)))
 
     def _new_node(self, properties: Mapping[str, str]) -> Node[Any]:

@@ -37,16 +37,18 @@ class Security:
         kind: str,
         folder: str | os.PathLike[str] | None = None,
         *,
-        bad_certificates: bool = True,
+        bad_port: int | None = 0,
     ) -> None:
-        """`folder` is where the credentials are; None: in the folder of the data. ClusterError for
-        an unknown kind."""
+        """`folder` is where the credentials are; None: in the folder of the data. `bad_port` is the
+        first port with a bad certificate; 0: free ones, None: there are none. ClusterError for an
+        unknown kind."""
         self._kind = kind_of(kind)
         self._advertised: str | None = None
         self._folder = None if folder is None else os.fspath(folder)
         self._credentials: Credentials | None = None
-        self.bad_count = bad_listener_count(self._kind) if bad_certificates else 0
+        self.bad_count = 0 if bad_port is None else bad_listener_count(self._kind)
         """How many listeners of each broker show a bad certificate."""
+        self._bad_port = bad_port or 0
 
     def check(self, settings: Mapping[str, str]) -> None:
         """ClusterError if the user's settings do not go with it."""
@@ -68,9 +70,14 @@ class Security:
         except OSError as error:
             raise ClusterError(f"cannot write {folder}: {error.strerror}") from error
 
-    def secured(self, properties: Mapping[str, str], bad_ports: Sequence[int]) -> dict[str, str]:
+    def secured(
+        self, properties: Mapping[str, str], index: int, free_ports: Sequence[int]
+    ) -> dict[str, str]:
         """Return the properties of a broker whose clients need credentials."""
         assert self._credentials is not None, "make() comes first"
+        bad_ports, first = free_ports, self._bad_port + index * self.bad_count
+        if self._bad_port:
+            bad_ports = range(first, first + self.bad_count)
         return secured(properties, self._credentials, bad_ports)
 
     def scram_users(self, runtime: Runtime) -> list[UserScramCredentialRecord]:

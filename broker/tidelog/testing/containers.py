@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from tidelog.control.credentials.folder import Credentials
+from tidelog.control.credentials.folder import BAD_CERTIFICATES, Credentials
 from tidelog.control.credentials.kinds import Kind, kind_of
 from tidelog.control.credentials.state import SecurityState, client_config
 from tidelog.control.http_client import HttpControl
@@ -33,6 +33,7 @@ __all__ = ["TidelogContainer", "serve_command"]
 
 PORT = 9092
 CONTROL_PORT = 9990
+BAD_PORT = 9192  # the first with a bad certificate
 START_S_MAX = 60
 # The script is whole when the second file is there.
 SCRIPT, IS_WHOLE = "/tmp/tidelog.start", "/tmp/tidelog.go"  # noqa: S108 - in the container
@@ -97,7 +98,8 @@ class TidelogContainer(DockerContainer):
 
     def start(self, timeout: float = START_S_MAX) -> Self:
         """Start the container, and return when its brokers answer clients."""
-        self.with_exposed_ports(*self._ports(), CONTROL_PORT)
+        bad = (port for ports in self._bad_ports().values() for port in ports)
+        self.with_exposed_ports(*self._ports(), *bad, CONTROL_PORT)
         self.with_env("TIDELOG_CONTROL_TOKEN", self._token)
         self.with_command(["bash", "-c", WAIT])
         super().start()
@@ -133,19 +135,35 @@ class TidelogContainer(DockerContainer):
         container.put_archive("/tmp", _archive(self._credentials.name, owner))  # noqa: S108 - in the container
         yield f"--security={self._security.name}"
         yield f"--security-dir=/tmp/{CREDENTIALS}"
+        if self._security.is_tls:
+            yield f"--bad-certificates={BAD_PORT}"
 
     def client_config(self, client: str, **wishes: Unpack[Wishes]) -> Any:
         """Return the configuration of a client library on this machine: see
-        `Cluster.client_config`. There are no listeners with bad certificates."""
+        `Cluster.client_config`. A client that takes a bad certificate of the brokers gets addresses
+        inside the container."""
         servers = self.get_bootstrap_server()
         if self._security is None or self._credentials is None:
             return client_config(SecurityState(servers), client, wishes)
-        state = SecurityState(servers, self._security.name, self._credentials.name)
+        host, bad = self.get_container_host_ip(), self._bad_ports()
+        addresses = {
+            name: ",".join(f"{host}:{self.get_exposed_port(port)}" for port in ports)
+            for name, ports in bad.items()
+        }
+        state = SecurityState(servers, self._security.name, self._credentials.name, addresses)
         return client_config(state, client, wishes)
 
     def _ports(self) -> range:
         """Return the ports of the brokers in the container."""
         return range(PORT, PORT + self._brokers)
+
+    def _bad_ports(self) -> dict[str, range]:
+        """Return the ports in the container that show a bad certificate, by what is wrong."""
+        if self._security is None or not self._security.is_tls:
+            return {}
+        count = len(BAD_CERTIFICATES)
+        end = BAD_PORT + self._brokers * count
+        return {bad: range(BAD_PORT + n, end, count) for n, bad in enumerate(BAD_CERTIFICATES)}
 
     def get_bootstrap_server(self) -> str:
         """Return `host:port` of every broker, for clients on this machine."""

@@ -44,7 +44,9 @@ def secured(
     }
     if "advertised.listeners" in properties:
         advertised = _renamed(properties["advertised.listeners"], kind)
-        own["advertised.listeners"] = ",".join([advertised, *bad.values()])
+        there = advertised.split(",", 1)[0].partition("://")[2].rpartition(":")[0]
+        away = (each.replace(f"://{host}:", f"://{there}:", 1) for each in bad.values())
+        own["advertised.listeners"] = ",".join([advertised, *away])
     given = {"super.users": f"User:{USERS[0]};User:{BROKER}"}
     if kind.is_tls:
         given |= _tls(credentials, list(bad))
