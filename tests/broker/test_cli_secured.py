@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -217,3 +218,19 @@ def test_what_is_wrong_on_request_is_printed(
     file.write_text(printed[1])
     code, _, err = tool("topics", "list", "--command-config", str(file))
     assert (code, err.count("\n")) == (1, 1)
+
+
+def test_serve_says_how_clients_get_their_configuration(tool: Any) -> None:
+    command = [sys.executable, "-m", "tidelog", "serve", "--port", "0", "--security"]
+    with subprocess.Popen([*command, "sasl_plaintext"], stdout=subprocess.PIPE, text=True) as serve:
+        assert serve.stdout is not None
+        try:
+            ready, need = serve.stdout.readline(), serve.stdout.readline()
+            said, *words = shlex.split(need.removeprefix("clients need: "))
+            assert said == "tidelog"
+            code, printed, _ = tool(*words)
+        finally:
+            serve.terminate()
+    assert (code, serve.returncode) == (0, 0)
+    assert f"bootstrap.servers={ready.partition('=')[2]}" in printed
+    assert "sasl.jaas.config" in printed

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +133,10 @@ async def _serve(
     calls = _control(cluster, asked_to_stop.set) if until_stdin_ends else None
     control = "" if door is None else f" control={door.url}"
     say(f"{READY_WORDS}{cluster.bootstrap_servers}{control}")
+    folder = cluster.security.folder
+    if folder is not None and calls is None:
+        words = ["tidelog", "client-config", "java", "--security-dir", folder]
+        say(f"clients need: {shlex.join([*words, '-b', cluster.bootstrap_servers])}")
     await asked_to_stop.wait()
     if calls is not None:
         await calls.stop()
