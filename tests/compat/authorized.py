@@ -116,7 +116,7 @@ class Play:
         tables = _TABLES[api]
         who = (at, host)
         if who not in self._connections:
-            self._connections[who] = RawConnection(self._addresses[at], 4.0, host)
+            self._connections[who] = RawConnection(self._addresses[at], 60.0, host)
         body = codec(tables.request, version).encode(request)
         self._connections[who].send_frame(request_payload(tables, version, 1, "c", body))
         try:
