@@ -213,7 +213,7 @@ def test_a_broker_is_alone_without_a_controller_listener() -> None:
     assert (listening.is_only_voter(), listening.is_alone()) == (True, False)
     other = {**alone, "node.id": "3", "process.roles": "broker"}
     assert not BrokerConfig.from_properties(other).is_only_voter()
-    with pytest.raises(ConfigError, match="it is not a voter"):
+    with pytest.raises(ConfigError, match="must be included in the set of voters"):
         BrokerConfig.from_properties({**other, "process.roles": "broker,controller"})
 
 
@@ -225,7 +225,8 @@ def test_a_broker_is_alone_without_a_controller_listener() -> None:
         ("controller.quorum.voters", "1@a:9093,1@b:1"),
         ("controller.quorum.voters", "1@a:9093,2@b:0"),
         ("controller.quorum.voters", "1@a:9093,3@b:1"),
-        ("listeners", "PLAINTEXT://127.0.0.1:9092"),
+        ("controller.listener.names", "OTHER"),
+        ("controller.listener.names", ""),
     ],
 )
 def test_a_quorum_that_cannot_be(key: str, value: str) -> None:

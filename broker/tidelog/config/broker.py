@@ -224,7 +224,8 @@ class BrokerConfig(
     def _check_together(self) -> None:
         """Check the rules between keys."""
         voters = self.quorum_voters()
-        if not self.is_only_voter() or (voters and self.controller_listeners()):
+        is_lone = self.is_only_voter() and "controller" in self.process_roles
+        if not is_lone or (voters and self.controller_listeners()):
             self._check_quorum(voters)
         if self.broker_id not in (-1, self.node_id):
             raise ConfigError(
@@ -232,12 +233,13 @@ class BrokerConfig(
                 f"You must set `node.id` to the same value as `broker.id`: "
                 f"{self.node_id} is not {self.broker_id}.",
             )
-        if not self.listeners:
-            raise ConfigError(
-                "listeners",
-                "Configuration 'listeners' must not be empty. Valid values include: any non-empty"
-                " value",
-            )
+        for name in ("listeners", "controller.listener.names"):
+            if not self.value(name):
+                raise ConfigError(
+                    name,
+                    f"Configuration '{name}' must not be empty. Valid values include: any non-empty"
+                    " value",
+                )
         if not self.client_listeners():
             raise ConfigError("listeners", _NO_LISTENER)
         if not self.connections_per_ip() and not self.max_connections_per_ip:
@@ -367,23 +369,36 @@ class BrokerConfig(
         return given
 
     def _check_quorum(self, voters: list[Voter]) -> None:
+        key = "controller.quorum.voters"
         is_controller = "controller" in self.process_roles
-        if not self.is_dynamic() and is_controller != (
-            self.node_id in {voter.node_id for voter in voters}
-        ):
+        ids = [voter.node_id for voter in voters]
+        if not self.is_dynamic() and is_controller != (self.node_id in ids):
+            named = f"the set of voters {key}=Set({', '.join(map(str, ids))})"
             raise ConfigError(
-                "controller.quorum.voters",
-                f"process.roles makes node.id {self.node_id} a controller, but it is not a voter"
+                key,
+                f"If process.roles contains the 'controller' role, the node id {self.node_id} must"
+                f" be included in {named}"
                 if is_controller
-                else f"node.id {self.node_id} is a voter, but no controller by process.roles",
+                else "If process.roles contains just the 'broker' role, the node id"
+                f" {self.node_id} must not be included in {named}",
             )
-        if len(self.controller_listeners()) != is_controller:
-            raise ConfigError(
-                "listeners",
-                "a controller of a cluster has one listener of controller.listener.names"
-                if is_controller
-                else "a node without the controller role has none of controller.listener.names",
-            )
+        self._check_controller_listeners(is_controller=is_controller)
+
+    def _check_controller_listeners(self, *, is_controller: bool) -> None:
+        key = "controller.listener.names"
+        names = [endpoint.name for endpoint in self.controller_listeners()]
+        of_listeners = "appearing in the 'listeners' configuration when running"
+        problem = None
+        if not is_controller and names:
+            problem = f"must not contain a value {of_listeners} KRaft with just the broker role"
+        elif is_controller and not names:
+            problem = f"must contain at least one value {of_listeners} the KRaft controller role"
+        elif is_controller and not set(self.controller_listener_names) <= set(names):
+            problem = f"must only contain values {of_listeners} the KRaft controller role"
+        elif len(names) > 1:
+            problem = "may name one listener: tidelog's controllers have no second one"
+        if problem is not None:
+            raise ConfigError(key, f"{key} {problem}")
 
     def is_only_voter(self) -> bool:
         """Return whether this node alone is the metadata quorum, and stays so."""
@@ -435,10 +450,17 @@ class BrokerConfig(
         for entry in self.controller_quorum_voters:
             node_id, at, address = entry.partition("@")
             host, colon, port = address.rpartition(":")
-            is_good = node_id.isascii() and node_id.isdigit() and port.isascii() and port.isdigit()
-            if not (at and colon and host and is_good and 0 < int(port) < 65536):
+            form = "Each entry should be in the form `{id}@{host}:{port}`."
+            if not at:
+                raise ConfigError(key, f"Invalid configuration value for {key}. {form}")
+            if not (node_id.isascii() and node_id.isdigit()):
+                raise ConfigError(key, f"Failed to parse voter ID as an integer from {node_id}")
+            is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+            if not (colon and host and is_port):
                 raise ConfigError(
-                    key, f"Error parsing voter connection {entry!r}: not id@host:port"
+                    key,
+                    f"Failed to parse host name from entry {entry} for the configuration {key}."
+                    f" {form}",
                 )
             if int(node_id) in voters:
                 raise ConfigError(key, f"voter {node_id} is named twice")
