@@ -48,7 +48,7 @@ def pairs() -> Iterator[ParameterSet]:
         yield pytest.param(classic, modern, marks=marks)
 
 
-@pytest.mark.parametrize(("classic", "modern"), pairs())
+@pytest.mark.parametrize(("classic", "modern"), list(pairs()))
 def test_a_group_rolls_to_the_other_protocol_and_back(
     classic: str, modern: str, client_pool: ClientPool, quick_broker: Tidelog
 ) -> None:
