@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from support.handler_calls import make_context
 from support.metadata import Metadata
-from tidelog.api.configs import ConfigsApi
+from tidelog.api.configs import ENTRIES_AT_ONCE, ConfigsApi
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
@@ -125,6 +126,36 @@ def test_what_cannot_be_described(kind: int, name: str, code: int, text: str) ->
     async def run() -> None:
         result = await (await Broker().start()).describe(kind, name)
         assert (result.error_code, result.error_message, result.configs) == (code, text, [])
+
+    asyncio.run(run())
+
+
+def test_thousands_of_settings_are_described_in_turns() -> None:
+    """Those of 5,000 topics held the loop for half a second."""
+
+    async def run() -> None:
+        broker = await Broker().start()
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=TOPIC, resource_name="e", configuration_keys=None
+        )
+        one = DescribeConfigsRequest(resources=[resource])
+        alone = (await broker.call(ApiKey.DESCRIBE_CONFIGS, 4, one)).results[0]
+        count = 3 * ENTRIES_AT_ONCE // len(alone.configs)
+        turns = asyncio.create_task(count_turns())
+        many = DescribeConfigsRequest(resources=[resource] * count)
+        response = await broker.call(ApiKey.DESCRIBE_CONFIGS, 4, many)
+        turns.cancel()
+        assert response.results == [alone] * count
+        with contextlib.suppress(asyncio.CancelledError):
+            await turns
+        assert taken[0] >= 3
+
+    taken = [0]
+
+    async def count_turns() -> None:
+        while True:
+            taken[0] += 1
+            await asyncio.sleep(0)
 
     asyncio.run(run())
 

@@ -52,11 +52,12 @@ class JavaTools(Load):
 
     def consume(self, peer: Served, work: Work) -> Moved:
         """Its rate without the time of the group's first rebalance."""
-        properties = ["--command-property", "auto.offset.reset=earliest", *_security(peer)]
+        properties = ["auto.offset.reset=earliest", *_security(peer)]
         output = _run(
             "ConsumerPerformance",
             ["--bootstrap-server", peer.bootstrap, "--topic", work.topic],
-            ["--num-records", str(work.records), "--group", f"{work.topic}-java", *properties],
+            ["--num-records", str(work.records), "--group", f"{work.topic}-java"],
+            [word for each in properties for word in ("--command-property", each)],
             ["--hide-header", "--timeout", "20000"],
         )
         cells = [cell.strip() for cell in output.strip().splitlines()[-1].split(",")]

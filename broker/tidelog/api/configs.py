@@ -19,6 +19,7 @@ sets, deletes, appends and subtracts single ones.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.controller.decisions import RefusedError
@@ -30,12 +31,13 @@ from tidelog.cluster.metadata.image import (
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
+from tidelog.network.wide_requests import PART_MAX, in_turns
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
     from typing import Any
 
     from tidelog.cluster.controller.configs import Resource, ResourceResult
@@ -55,7 +57,10 @@ if TYPE_CHECKING:
 
     Result = DescribeConfigsResponse.DescribeConfigsResult
 
-__all__ = ["ConfigsApi"]
+__all__ = ["ENTRIES_AT_ONCE", "ConfigsApi"]
+
+ENTRIES_AT_ONCE = 2_000
+"""Settings described in a turn of the loop: about 15 ms."""
 
 _NO_NAME = {
     RESOURCE_BROKER_LOGGER: "Broker id must not be empty",
@@ -95,13 +100,16 @@ class ConfigsApi:
 
     # ---- describe -----------------------------------------------------------------------------
 
-    def describe_configs(
-        self, context: RequestContext, request: DescribeConfigsRequest
-    ) -> DescribeConfigsResponse:
+    def describe_configs(self, context: RequestContext, request: DescribeConfigsRequest) -> Any:
         """Answer a DescribeConfigs request. An unknown resource type fails all of it."""
+        return in_turns(self._described(request), context)
+
+    def _described(
+        self, request: DescribeConfigsRequest
+    ) -> Generator[None, None, DescribeConfigsResponse]:
+        """Answer, with a `yield` between parts of about `ENTRIES_AT_ONCE` settings."""
         from tidelog_protocol.messages.configs import DescribeConfigsResponse
 
-        del context
         resources = request.resources
         if any(resource.resource_type not in _KNOWN_TYPES for resource in resources):
             refusal = RefusedError(ErrorCode.INVALID_REQUEST, _MALFORMED)
@@ -109,7 +117,12 @@ class ConfigsApi:
                 results=[_refused_description(resource, refusal) for resource in resources]
             )
         results = []
+        room = ENTRIES_AT_ONCE
         for resource in resources:
+            if room <= 0:
+                yield
+                room = ENTRIES_AT_ONCE
+            room -= 1
             try:
                 entries = self._describe(
                     resource.resource_type,
@@ -119,6 +132,7 @@ class ConfigsApi:
             except RefusedError as refusal:
                 results.append(_refused_description(resource, refusal))
             else:
+                room -= len(entries)
                 results.append(_description(resource, entries, request))
         return DescribeConfigsResponse(results=results)
 
@@ -176,8 +190,10 @@ class ConfigsApi:
         del context
         resources = _resources(request)
         response = _response(request)
-        for answer in await self._alter(resources, validate_only=request.validate_only):
-            response.responses.append(_row(response, *answer))
+        answers = await self._alter(resources, validate_only=request.validate_only)
+        if len(answers) > PART_MAX:
+            await asyncio.sleep(0)
+        response.responses += [_row(response, *answer) for answer in answers]
         return response
 
     def forwarding_alterations(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:

@@ -71,9 +71,16 @@ WIDE = {
     ApiKey.DELETE_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _SHARE_STATE,
 }
-WIDE_ANSWERS = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_CONFIGS})
-"""APIs whose responses list all settings of each element: these are encoded in parts as well.
-Nothing else has or changes what is in them."""
+WIDE_ANSWERS = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    }
+)
+"""APIs whose responses are long, and are encoded in parts as well. Nothing else has or changes what
+is in them."""
 
 
 def in_turns(
