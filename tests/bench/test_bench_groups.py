@@ -33,7 +33,9 @@ def test_a_group_is_stable_when_each_member_has_its_part_of_one_epoch() -> None:
 
 def test_both_protocols_and_heartbeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_groups, "SETTLED_INTERVALS", 1)
-    size = Size(members=3, partitions=6, beating=4, connections=2, interval_s=0.05, seconds=0.1)
+    size = Size(
+        members=3, partitions=6, groups=1, beating=4, connections=2, interval_s=0.05, seconds=0.1
+    )
     peer = Tidelog(tmp_path / "broker")
     try:
         peer.start()
