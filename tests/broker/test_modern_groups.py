@@ -30,6 +30,19 @@ def test_a_session_ends_once() -> None:
     assert deadlines.next_ms({"a": A}) is None
 
 
+def test_who_is_due_is_looked_for_only_once_a_deadline_has_come() -> None:
+    deadlines = Deadlines()
+    deadlines.alive("a", 100, Now(0, 0))
+    assert deadlines.next_ms({"a": A}) == 100
+    deadlines.alive("a", 100, Now(50, 0))
+    assert deadlines.next_ms({"a": A}) == 100, "too early, which costs one look"
+    assert deadlines.late({"a": A}, Now(100, 0)) == set()
+    assert deadlines.next_ms({"a": A}) == 150
+    deadlines.changed(A, 20, Now(100, 0))
+    assert deadlines.next_ms({"a": A}) == 120, "an earlier one counts at once"
+    assert deadlines.next_ms({}) is None
+
+
 def test_a_member_has_its_time_to_revoke_in_one_epoch() -> None:
     deadlines = Deadlines()
     deadlines.changed(A, 10, Now(0, 0))

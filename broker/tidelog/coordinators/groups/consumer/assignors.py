@@ -92,7 +92,7 @@ def _uniform_alike(
     for member_id in order:
         kept[member_id] += [next(rest) for _ in range(room[member_id])]
     assert next(rest, None) is None, "every partition has its place"
-    return {member_id: _by_topic(kept[member_id]) for member_id in members}
+    return {member_id: _as_before(member, kept[member_id]) for member_id, member in members.items()}
 
 
 class _UniformMixed:
@@ -184,6 +184,15 @@ class _UniformMixed:
             else:
                 heappop(givers)
         return moves
+
+
+def _as_before(member: Subscriber, partitions: Sequence[tuple[bytes, int]]) -> Partitions:
+    """Return the partitions by topic: most members have the same ones as before."""
+    before = member.owned
+    is_same = len(partitions) == sum(map(len, before.values())) and all(
+        number in before.get(topic, ()) for topic, number in partitions
+    )
+    return before if is_same else _by_topic(partitions)
 
 
 def _flat(partitions: Partitions) -> Iterable[tuple[bytes, int]]:

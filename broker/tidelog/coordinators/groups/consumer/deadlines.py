@@ -28,12 +28,12 @@ class ConsumerDeadlines(Deadlines):
     def must_join(self, member: ConsumerMember, now: Now) -> None:
         """Note that a classic member was asked to join; its time runs from the first time."""
         at_ms = now.ticks_ms + member.subscription.rebalance_timeout_ms
-        self._joins.setdefault(member.member_id, at_ms)
+        self._joins.setdefault(member.member_id, self.due(at_ms))
 
     def must_sync(self, member_id: str, timeout_ms: int, now: Now) -> None:
         """Note that a classic member has joined."""
         self._joins.pop(member_id, None)
-        self._syncs[member_id] = now.ticks_ms + timeout_ms
+        self._syncs[member_id] = self.due(now.ticks_ms + timeout_ms)
 
     def synced(self, member_id: str) -> None:
         """Note that a classic member has its assignment."""

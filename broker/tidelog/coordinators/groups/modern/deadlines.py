@@ -27,29 +27,45 @@ class Deadlines:
         self._rebalances: dict[str, tuple[int, int]] = {}  # the epoch that must end, and when
         self._plain = (self._sessions, *more)
         self._all: tuple[dict[str, Any], ...] = (self._rebalances, *self._plain)
+        self._next_ms: int | None = None  # no deadline is earlier; None: look for it
 
     def alive(self, member_id: str, timeout_ms: int, now: Now) -> None:
         """Begin a session, after each sign of life."""
-        self._sessions[member_id] = now.ticks_ms + timeout_ms
+        self._sessions[member_id] = self.due(now.ticks_ms + timeout_ms)
 
     def changed(self, member: AnyMember, timeout_ms: int | None, now: Now) -> None:
         """Give a member this time to end its epoch; None: it has nothing to give back."""
         self._rebalances.pop(member.member_id, None)
         if timeout_ms is not None:
-            self._rebalances[member.member_id] = (member.epoch, now.ticks_ms + timeout_ms)
+            at_ms = self.due(now.ticks_ms + timeout_ms)
+            self._rebalances[member.member_id] = (member.epoch, at_ms)
+
+    def due(self, at_ms: int) -> int:
+        """Return a new deadline; each passes through here."""
+        if self._next_ms is not None:
+            self._next_ms = min(self._next_ms, at_ms)
+        return at_ms
 
     def next_ms(self, members: Mapping[str, AnyMember]) -> int | None:
-        """Return when `late` is due, None if nothing can be; forget members that are gone."""
+        """Return when `late` is next due, or earlier, None if nothing can be; forget members that
+        are gone.
+
+        Heartbeats only move deadlines later: all are looked through after `late` alone.
+        """
         if len(self._sessions) > len(members):
+            self._next_ms = None
             for each in self._all:
                 for name in each.keys() - members.keys():
                     del each[name]
-        rebalances = (at_ms for _, at_ms in self._rebalances.values())
-        plain = (each.values() for each in self._plain)
-        return min(chain(rebalances, *plain), default=None)
+        if self._next_ms is None:
+            rebalances = (at_ms for _, at_ms in self._rebalances.values())
+            plain = (each.values() for each in self._plain)
+            self._next_ms = min(chain(rebalances, *plain), default=None)
+        return self._next_ms
 
     def late(self, members: Mapping[str, AnyMember], now: Now) -> set[str]:
         """Return the members whose time has passed; each is returned once."""
+        self._next_ms = None
         late = set()
         for each in self._plain:
             due = {name for name, at_ms in each.items() if at_ms <= now.ticks_ms}
