@@ -1,15 +1,18 @@
-"""Spark over a tiered topic by both doors: `python bench/spark_history.py [--megabytes 500]`.
+"""Spark over a tiered topic by both doors: `python bench/spark_history.py [--megabytes 2000]`.
 
-A broker process, a topic of which nearly all is in the tier (a directory, or S3 by
-`--tiered s3://...`), and one Spark session. Each query runs through Spark's Kafka source (its
-defaults, then tuned) and through `format("tidelog")`, in turns; the table has the middle of the
-rounds. A program beside the package: it needs the `spark` extra.
+A broker process, a topic of which nearly all is in the tier (a directory, or with `--s3` a real S3
+server), and one Spark session. Each query runs through Spark's Kafka source (its defaults, then
+tuned) and through `format("tidelog")`, in turns. With `--folder` the topic and the figures stay
+there, and the next run goes on with them: a long measurement is cut into short runs by `--queries`
+and `--doors`. A program beside the package: it needs the `spark` extra.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import platform
 import random
 import re
 import shutil
@@ -18,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +29,8 @@ from confluent_kafka import Producer
 
 from tidelog.embedded.simple_client import create_topic
 from tidelog.embedded.tier_view import TierViewer
+from tidelog_bench.peers.process import cpu_seconds
+from tidelog_bench.peers.versitygw import ENVIRONMENT, REGION, Versitygw
 from tidelog_pipeline.spark import session
 
 if TYPE_CHECKING:
@@ -35,6 +40,8 @@ TOPIC = "history"
 PARTITIONS = 4
 VALUE_BYTES = 200
 KEYS = 1000
+BUCKET = "history"
+WAIT_SECONDS_MAX = 300
 TUNED = {
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": str(8 << 20),
@@ -42,17 +49,16 @@ TUNED = {
 }
 DOORS: dict[str, tuple[str, dict[str, str]]] = {
     "kafka": ("kafka", {}),
-    "kafka, tuned": ("kafka", TUNED),
+    "tuned": ("kafka", TUNED),
     "tidelog": ("tidelog", {}),
 }
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def broker(folder: Path, tiered: str | None, properties: list[str]) -> Iterator[tuple[str, int]]:
+def broker(folder: Path, tiered: str, properties: list[str]) -> Iterator[tuple[str, int]]:
     """A broker over a tier; its address and process id."""
     command = [sys.executable, "-m", "tidelog", "serve", "--port", "0", "--until-stdin-ends"]
-    command += ["--data-dir", str(folder / "data"), "--tiered", tiered or str(folder / "tier")]
+    command += ["--data-dir", str(folder / "data"), "--tiered", tiered]
     given = ["remote.log.manager.task.interval.ms=500", "log.retention.check.interval.ms=500"]
     for text in (*given, "log.segment.delete.delay.ms=500", *properties):
         command += ["--set", text]
@@ -67,14 +73,24 @@ def broker(folder: Path, tiered: str | None, properties: list[str]) -> Iterator[
         child.stdin.close()
 
 
-def cpu_seconds(process_id: int) -> float:
-    """Processor time a process has used."""
-    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+@contextmanager
+def s3_server(folder: Path) -> Iterator[list[str]]:
+    """A real S3 server with a bucket; the properties by which a broker finds it."""
+    server = Versitygw(folder)
+    os.environ.update(ENVIRONMENT)
+    server.start()
+    try:
+        server.make_bucket(BUCKET)
+        yield [f"rsm.config.endpoint.url={server.url}", f"rsm.config.region={REGION}"]
+    finally:
+        server.stop()
 
 
-def fill(servers: str, megabytes: int, segment_bytes: int) -> int:
-    """Write the topic; return its records, once only active segments are local."""
+# ---- the topic -----------------------------------------------------------------------------------
+
+
+def fill(servers: str, megabytes: int, segment_bytes: int) -> dict[str, Any]:
+    """Write the topic, wait until only active segments are local, and describe it."""
     configs = {
         "remote.storage.enable": "true",
         "segment.bytes": str(segment_bytes),
@@ -94,8 +110,8 @@ def fill(servers: str, megabytes: int, segment_bytes: int) -> int:
                 break
             except BufferError:
                 producer.poll(0.05)
-    assert producer.flush(120) == 0
-    end = time.perf_counter() + 120
+    assert producer.flush(WAIT_SECONDS_MAX) == 0
+    end = time.perf_counter() + WAIT_SECONDS_MAX
     with TierViewer(servers) as viewer:
         while any(view.local_bytes > segment_bytes for view in viewer.look(TOPIC)):
             assert time.perf_counter() < end, "the tier did not take all segments"
@@ -103,9 +119,7 @@ def fill(servers: str, megabytes: int, segment_bytes: int) -> int:
         views = viewer.look(TOPIC)
     local = sum(view.local_bytes for view in views)
     remote = sum(segment.size for view in views for segment in view.remote)
-    print(f"{records:,} records, {(local + remote) / 1e6:,.0f} MB, "
-          f"{remote / (local + remote):.0%} remote")  # fmt: skip
-    return records
+    return {"records": records, "bytes": local + remote, "remote": remote / (local + remote)}
 
 
 def queries(folder: Path) -> dict[str, Any]:
@@ -119,58 +133,137 @@ def queries(folder: Path) -> dict[str, Any]:
 
     return {
         "count": ("offset bigint", lambda frame: frame.count()),
-        "group by key": (
+        "group": (
             "key binary",
             lambda frame: sum(row["count"] for row in frame.groupBy("key").count().collect()),
         ),
-        "scan to Parquet": (None, scan),
+        "scan": ("key binary, value binary, offset bigint, timestamp timestamp", scan),
     }
 
 
+# ---- the figures ---------------------------------------------------------------------------------
+
+
+def workers() -> list[int]:
+    """Spark's Python processes below this one."""
+    found, waiting = [], [os.getpid()]
+    while waiting:
+        process_id = waiting.pop()
+        try:
+            for task in Path(f"/proc/{process_id}/task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+            if b"pyspark" in Path(f"/proc/{process_id}/cmdline").read_bytes():
+                found.append(process_id)
+        except OSError:
+            continue  # it has ended meanwhile
+    return [each for each in found if each != os.getpid() and _name(each).startswith("python")]
+
+
+def _name(process_id: int) -> str:
+    return Path(f"/proc/{process_id}/comm").read_text().strip()
+
+
+def forget_peaks() -> None:
+    """The workers' peaks of memory count from here on (proc(5), clear_refs)."""
+    for process_id in workers():
+        Path(f"/proc/{process_id}/clear_refs").write_text("5")
+
+
+def peak_megabytes() -> float:
+    """The most memory that one worker had: VmHWM, shared pages of libraries included."""
+    peaks = [0.0]
+    for process_id in workers():
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process_id}/status").read_text())
+        peaks.append(int(found[1]) / 1000 if found else 0.0)
+    return max(peaks)
+
+
+def measure(
+    folder: Path, servers: str, process_id: int, topic: dict[str, Any], given: Any
+) -> list[dict[str, Any]]:
+    """Each query through each door, in turns; first on one partition, to warm up."""
+    spark = session("tidelog-history-bench")
+    figures = []
+    for turn in range(given.rounds + 1):
+        chosen = {"subscribe": TOPIC} if turn else {"assign": json.dumps({TOPIC: [0]})}
+        for query in given.queries:
+            schema, run = queries(folder)[query]
+            for door in given.doors:
+                source, options = DOORS[door]
+                reader = spark.read.format(source).option("kafka.bootstrap.servers", servers)
+                if source == "tidelog":
+                    reader = reader.schema(schema)
+                forget_peaks()
+                before, started = cpu_seconds(process_id), time.perf_counter()
+                counted = run(reader.options(**chosen, **options).load())
+                seconds = time.perf_counter() - started
+                assert not turn or counted in (topic["records"], -1), f"{query}, {door}: {counted}"
+                if turn:
+                    figure = {"query": query, "door": door, "seconds": seconds}
+                    figure["cpu"] = cpu_seconds(process_id) - before
+                    figures.append(figure | {"worker_mb": peak_megabytes()})
+    spark.stop()
+    return figures
+
+
+def show(topic: dict[str, Any], figures: list[dict[str, Any]]) -> None:
+    """A table of all figures."""
+    print(f"{platform.node()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}: "
+          f"{topic['records']:,} records, {topic['bytes'] / 1e6:,.0f} MB, "
+          f"{topic['remote']:.1%} remote")  # fmt: skip
+    print("query / door: seconds (lowest to highest), million records/s, broker CPU s, worker MB")
+    for query, door in dict.fromkeys((each["query"], each["door"]) for each in figures):
+        taken = [each for each in figures if (each["query"], each["door"]) == (query, door)]
+        times = sorted(each["seconds"] for each in taken)
+        middle = statistics.median(times)
+        cpu = statistics.median([each["cpu"] for each in taken])
+        memory = max(each["worker_mb"] for each in taken)
+        print(
+            f"{query:6} {door:8} {middle:6.2f} ({times[0]:.2f} to {times[-1]:.2f}) "
+            f"{topic['records'] / middle / 1e6:6.2f} {cpu:7.3f} {memory:5.0f}"
+        )
+
+
+def run(folder: Path, given: Any) -> None:
+    """Prepare the topic unless it is in the folder already, measure, and print a table."""
+    with ExitStack() as stack:
+        tiered, properties = str(folder / "tier"), list(given.set)
+        if given.s3:
+            tiered = f"s3://{BUCKET}/tier"
+            properties += stack.enter_context(s3_server(folder / "s3"))
+        servers, process_id = stack.enter_context(broker(folder, tiered, properties))
+        described = folder / "topic.json"
+        if not described.exists():
+            topic = fill(servers, given.megabytes, given.segment_megabytes << 20)
+            described.write_text(json.dumps(topic))
+        topic = json.loads(described.read_text())
+        kept = folder / "figures.json"
+        figures = json.loads(kept.read_text()) if kept.exists() else []
+        if given.rounds:
+            figures += measure(folder, servers, process_id, topic, given)
+            kept.write_text(json.dumps(figures))
+        show(topic, figures)
+
+
 def main() -> None:
-    """Measure, and print a table."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=int, default=500)
-    parser.add_argument("--segment-megabytes", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tiered", help="s3://BUCKET/PREFIX instead of a directory")
+    parser.add_argument("--megabytes", type=int, default=500, help="of values (500)")
+    parser.add_argument("--segment-megabytes", type=int, default=16, help="(16)")
+    parser.add_argument("--rounds", type=int, default=3, help="(3); 0 prepares the topic only")
+    parser.add_argument("--s3", action="store_true", help="a tier on an S3 server (needs Go)")
+    parser.add_argument("--folder", type=Path, help="keeps the topic and all figures for more runs")
+    names = list(queries(Path()))
+    parser.add_argument("--queries", nargs="+", choices=names, default=names)
+    parser.add_argument("--doors", nargs="+", choices=list(DOORS), default=list(DOORS))
     parser.add_argument("--set", action="append", default=[], help="a setting of the broker")
     given = parser.parse_args()
+    if given.folder is not None:
+        given.folder.mkdir(parents=True, exist_ok=True)
+        run(given.folder, given)
+        return
     with tempfile.TemporaryDirectory(prefix="tidelog-spark-history-") as name:
-        folder = Path(name)
-        with broker(folder, given.tiered, given.set) as (servers, process_id):
-            records = fill(servers, given.megabytes, given.segment_megabytes << 20)
-            measure(folder, servers, process_id, records, given.rounds)
-
-
-def measure(folder: Path, servers: str, process_id: int, records: int, rounds: int) -> None:
-    """Each query through each door, in turns; the first round warms up."""
-    spark = session("tidelog-history-bench")
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for turn in range(rounds + 1):
-        for query, (schema, run) in queries(folder).items():
-            for door, (source, options) in DOORS.items():
-                reader = spark.read.format(source).option("kafka.bootstrap.servers", servers)
-                if source == "tidelog" and schema is not None:
-                    reader = reader.schema(schema)
-                frame = reader.option("subscribe", TOPIC).options(**options).load()
-                before, started = cpu_seconds(process_id), time.perf_counter()
-                counted = run(frame)
-                seconds = time.perf_counter() - started
-                assert counted in (records, -1), f"{query} by {door}: {counted:,} records"
-                if turn:
-                    used = cpu_seconds(process_id) - before
-                    found.setdefault((query, door), []).append((seconds, used))
-    spark.stop()
-    print("query / door: seconds (lowest to highest), million records/s, broker CPU s")
-    for (query, door), taken in found.items():
-        times = sorted(seconds for seconds, _ in taken)
-        middle = statistics.median(times)
-        used = statistics.median([used for _, used in taken])
-        print(
-            f"{query:16} {door:13} {middle:6.2f} ({times[0]:.2f} to {times[-1]:.2f}) "
-            f"{records / middle / 1e6:5.2f} {used:6.2f}"
-        )
+        run(Path(name), given)
 
 
 if __name__ == "__main__":
