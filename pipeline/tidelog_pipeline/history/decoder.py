@@ -2,7 +2,8 @@
 
 Where a record begins is known from the one before alone: numpy follows many batches side by side,
 Python few. Everything else is done by numpy for all records of many batches at once, and keys and
-values are gathered by Arrow out of one buffer. Pure functions.
+values are gathered by Arrow out of one buffer. Offsets without gaps are known from the headers of
+the batches: whoever asks for no more reads no record, and decompresses none. Pure functions.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from tidelog_protocol.batch import HEADER_BYTES, LOG_APPEND_TIME
+from tidelog_protocol.compression import decompressed
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import read_varint
-from tidelog_protocol.records import records_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +29,19 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
     Bytes = npt.NDArray[np.uint8]
 
-__all__ = ["COLUMNS", "HEADERS", "Group", "Kept", "RawBatch", "decode", "raw_batch"]
+__all__ = [
+    "COLUMNS",
+    "HEADERS",
+    "ROWS_MAX",
+    "Group",
+    "Kept",
+    "RawBatch",
+    "decode",
+    "is_known_by_header",
+    "needs_records",
+    "opened",
+    "raw_batch",
+]
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = "headers"
@@ -44,17 +57,22 @@ COLUMNS: dict[str, Any] = {
 }
 """Arrow types by name, in the order of the Kafka source (KafkaRecordToRowConverter)."""
 
+ROWS_MAX = 1 << 18
+"""About so many records become one Arrow batch at most."""
+
 _PARTS = frozenset({"key", "value", HEADERS})  # columns that are read out of the records' parts
+_RECORDS = _PARTS | {"timestamp"}  # columns that are read out of the records
 _GROUP_BYTES_MAX = (1 << 31) - 1  # what Arrow's offsets of 32 bits reach
 _MS_MAX = (1 << 63) // 1000 - 1
+_PADDING = bytes(10)  # behind all records, so that a varint can be read anywhere
 _LANES_MIN = 64  # below, a step of numpy's costs more than so many of Python's
 
 
 class RawBatch(NamedTuple):
-    """A batch whose CRC was right, with its records decompressed: without a copy if they were."""
+    """A batch whose CRC was right, with its records: as they are stored, or `opened`."""
 
     header: BatchHeader
-    payload: bytes | memoryview
+    payload: bytes | bytearray | memoryview
 
 
 class Kept(NamedTuple):
@@ -71,6 +89,7 @@ class Group(NamedTuple):
     partition: int
     batches: Sequence[RawBatch]
     kept: Kept
+    is_opened: bool = True  # else the headers are enough, for all batches and columns
 
 
 class _Parts(NamedTuple):
@@ -102,10 +121,15 @@ class _Rows(NamedTuple):
     """The records of a group: their fields, and those of their batches."""
 
     group: Group
-    fields: _Fields
+    known_fields: _Fields | None  # None if the headers are enough
     batch: Int64s  # which of the batches each record is of
     offsets: Int64s
     chosen: Int64s | None  # slots of the records that count; None: all do
+
+    @property
+    def fields(self) -> _Fields:
+        assert self.known_fields is not None
+        return self.known_fields
 
     def pick(self, values: Int64s) -> Int64s:
         return values if self.chosen is None else values[self.chosen]
@@ -132,29 +156,51 @@ def decode(group: Group, columns: Sequence[str]) -> Any:
 # ---- records -------------------------------------------------------------------------------------
 
 
+def needs_records(columns: Sequence[str]) -> bool:
+    """Whether the headers of batches are not enough for these columns."""
+    return not _RECORDS.isdisjoint(columns)
+
+
+def is_known_by_header(header: BatchHeader) -> bool:
+    """Whether the header tells all offsets of the batch: compaction left no gaps in it."""
+    return 0 < header.records_count == header.last_offset_delta + 1 <= ROWS_MAX
+
+
 def raw_batch(buffer: bytes | memoryview, position: int, header: BatchHeader) -> RawBatch:
-    """The batch at `position`. ProtocolError if it can't be decompressed."""
-    if header.codec:
-        return RawBatch(header, records_payload(buffer, header, position))
+    """The batch at `position`, as it is stored: nothing is copied."""
     end = position + header.size_in_bytes
     return RawBatch(header, memoryview(buffer)[position + HEADER_BYTES : end])
 
 
+def opened(raw: RawBatch) -> RawBatch:
+    """The batch with its records decompressed. ProtocolError if they can't be."""
+    return RawBatch(raw.header, decompressed(raw.header.codec, raw.payload))
+
+
 def _rows(group: Group, *, has_parts: bool) -> _Rows:
-    data = b"".join([payload for _, payload in group.batches])
+    fields = _fields(group, has_parts=has_parts) if group.is_opened else None
+    counts = np.array([header.records_count for header, _ in group.batches], dtype=np.int64)
+    batch = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    bases = np.array([header.base_offset for header, _ in group.batches], dtype=np.int64)
+    if fields is None:
+        firsts = np.cumsum(counts) - counts
+        offsets = (bases - firsts)[batch] + np.arange(len(batch), dtype=np.int64)
+    else:
+        offsets = bases[batch] + fields.offset_delta
+    return _Rows(group, fields, batch, offsets, _chosen(group, offsets))
+
+
+def _fields(group: Group, *, has_parts: bool) -> _Fields:
+    data = b"".join([*(payload for _, payload in group.batches), _PADDING])
     if len(data) > _GROUP_BYTES_MAX:
         raise ProtocolError(f"a record batch of {len(data)} bytes is too large for Arrow")
-    counts = [header.records_count for header, _ in group.batches]
     edges = [0, *accumulate(len(payload) for _, payload in group.batches)]
+    counts = np.array([header.records_count for header, _ in group.batches], dtype=np.int64)
     heads = _heads(data, edges, counts)
-    batch = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     try:
-        fields = _fields(data, heads, has_parts=has_parts)
+        return _fields_at(data, heads, has_parts=has_parts)
     except IndexError:
         raise ProtocolError("a record does not fit its batch") from None
-    bases = np.array([header.base_offset for header, _ in group.batches], dtype=np.int64)
-    offsets = bases[batch] + fields.offset_delta
-    return _Rows(group, fields, batch, offsets, _chosen(group, offsets))
 
 
 def _chosen(group: Group, offsets: Int64s) -> Int64s | None:
@@ -165,37 +211,50 @@ def _chosen(group: Group, offsets: Int64s) -> Int64s | None:
     return np.flatnonzero((offsets >= start) & (offsets < end))
 
 
-def _heads(data: bytes, edges: Sequence[int], counts: Sequence[int]) -> Int64s:
+def _heads(data: bytes, edges: Sequence[int], counts: Int64s) -> Int64s:
     """Where each record begins: `counts` of them fill each payload between two edges.
 
-    Records of many batches are followed side by side, as long as there are so many."""
-    ends = np.array(edges[1:], dtype=np.int64)
-    position = np.array(edges[:-1], dtype=np.int64)
-    left = np.array(counts, dtype=np.int64)
-    if (left < 0).any() or int(left.sum()) > len(data):
+    Records of many batches are followed side by side, as long as there are so many. Lengths are
+    checked where they are read again. `data` goes on behind the last edge."""
+    if (counts < 0).any() or int(counts.sum()) > len(data):
         raise ProtocolError("more records than bytes")
-    slot = np.cumsum(left) - left
-    found = np.empty(int(left.sum()), dtype=np.int64)
+    found = np.empty(int(counts.sum()), dtype=np.int64)
+    order = np.argsort(-counts, kind="stable")  # those that end first are last
+    slots = (np.cumsum(counts) - counts)[order]
+    position = np.array(edges[:-1], dtype=np.int64)[order]
     view = np.frombuffer(data, dtype=np.uint8)
-    lanes = np.flatnonzero(left)
+    lanes, step = int(np.count_nonzero(counts)), 0
+    falling = -counts[order]
     try:
-        while len(lanes) >= _LANES_MIN:
-            heads = position[lanes]
-            found[slot[lanes]] = heads
-            length, after = _varints(view, heads)
-            if (length < 0).any():
-                raise ProtocolError("a record of negative length")
-            position[lanes] = after + length
-            slot[lanes] += 1
-            left[lanes] -= 1
-            lanes = lanes[left[lanes] > 0]
+        while lanes >= _LANES_MIN:
+            heads = position[:lanes]
+            found[slots[:lanes] + step] = heads
+            position[:lanes] = _behind(view, heads)
+            step += 1
+            lanes = int(np.searchsorted(falling, -step))
     except IndexError:
         raise ProtocolError("the records do not fill their batch") from None
-    for lane in np.flatnonzero((left > 0) | (position != ends)).tolist():
+    ends = np.array(edges[1:], dtype=np.int64)[order]
+    for lane in np.flatnonzero((-falling > step) | (position != ends)).tolist():
         rest: list[int] = []
-        _add_heads(data, int(position[lane]), edges[lane + 1], int(left[lane]), rest)
-        found[slot[lane] : slot[lane] + len(rest)] = rest
+        left = max(0, -int(falling[lane]) - step)
+        _add_heads(data, int(position[lane]), int(ends[lane]), left, rest)
+        first = int(slots[lane]) + step
+        found[first : first + left] = rest
     return found
+
+
+def _behind(view: Bytes, heads: Int64s) -> Int64s:
+    """Where the records end that begin at these places. IndexError past the data's end."""
+    first = view[heads]
+    second = view[heads + 1]
+    is_long = first >= 0x80
+    if (is_long & (second >= 0x80)).any():
+        length, after = _varints(view, heads)
+        return after + np.maximum(length, 0)
+    length = (first & 0x7F).astype(np.int64)
+    length += (second * is_long).astype(np.int64) << 7
+    return heads + (length >> 1) + is_long + 1
 
 
 def _add_heads(data: bytes, position: int, end: int, count: int, heads: list[int]) -> None:
@@ -222,9 +281,11 @@ def _add_heads(data: bytes, position: int, end: int, count: int, heads: list[int
         raise ProtocolError("the records do not fill their batch")
 
 
-def _fields(data: bytes, heads: Int64s, *, has_parts: bool) -> _Fields:
+def _fields_at(data: bytes, heads: Int64s, *, has_parts: bool) -> _Fields:
     view = np.frombuffer(data, dtype=np.uint8)
     length, start = _varints(view, heads)
+    if (length < 0).any():
+        raise ProtocolError("a record of negative length")
     timestamp_delta, position = _varints(view, start + 1)  # the byte of attributes is unused
     offset_delta, position = _varints(view, position)
     parts = _parts(view, position, start + length) if has_parts else None

@@ -1,7 +1,7 @@
 """One split as Arrow record batches, by one task with its own connections.
 
 A segment that is deleted while it is read is replaced by what is left; `loss.py` reports the rest.
-Memory: a range of bytes, and the records of about `GROUP_BYTES`.
+Memory: two ranges of bytes, and the records of about `GROUP_BYTES`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from tidelog.embedded.tier_check import open_store_of
 from tidelog_pipeline.history.aborted import aborted_in
 from tidelog_pipeline.history.broker import GoneError, broker_batches
 from tidelog_pipeline.history.client import HistoryClient, UnknownTopicError
-from tidelog_pipeline.history.decoder import Group, Kept, decode
+from tidelog_pipeline.history.decoder import (
+    ROWS_MAX,
+    Group,
+    Kept,
+    decode,
+    is_known_by_header,
+    needs_records,
+    opened,
+)
 from tidelog_pipeline.history.loss import lost
 from tidelog_pipeline.history.segments import remote_batches
 from tidelog_pipeline.history.views import check_range, split_of, views_of
@@ -69,22 +77,33 @@ def read_split(split: Split, settings: ReadSettings, columns: Sequence[str]) -> 
     """The split's records as Arrow batches, by offset. DataLossError, RemoteStorageError,
     ClusterError, OSError, ProtocolError."""
     with closing(_Task(settings)) as task:
-        group: list[RawBatch] = []
-        size = 0
-        kept: Kept | None = None
-        for raw, wanted in task.batches(split):
-            if group and wanted != kept:
-                assert kept is not None
-                yield decode(Group(split.topic, split.partition, group, kept), columns)
-                group, size = [], 0
-            kept = wanted
-            group.append(raw)
-            size += len(raw.payload)
-            if size >= GROUP_BYTES:  # at once: the next range is on its way meanwhile
-                yield decode(Group(split.topic, split.partition, group, kept), columns)
-                group, size = [], 0
-        if kept is not None and group:
-            yield decode(Group(split.topic, split.partition, group, kept), columns)
+        batches = task.batches(split)
+        for group in _groups(split, batches, is_opened=needs_records(columns)):
+            yield decode(group, columns)
+
+
+def _groups(
+    split: Split, batches: Iterator[tuple[RawBatch, Kept]], *, is_opened: bool
+) -> Iterator[Group]:
+    """The batches, some megabytes at a time. Not `is_opened`: their headers are enough, until there
+    is one that is not."""
+    found: list[RawBatch] = []
+    size = rows = 0
+    of: tuple[Kept, bool] | None = None
+    for raw, kept in batches:
+        is_opened = is_opened or not is_known_by_header(raw.header)
+        if of is not None and found and of != (kept, is_opened):
+            yield Group(split.topic, split.partition, found, *of)
+            found, size, rows = [], 0, 0
+        of = kept, is_opened
+        found.append(opened(raw) if is_opened else raw._replace(payload=b""))
+        size += len(found[-1].payload)
+        rows += raw.header.records_count
+        if size >= GROUP_BYTES or rows >= ROWS_MAX:  # at once: the next range is on its way
+            yield Group(split.topic, split.partition, found, *of)
+            found, size, rows = [], 0, 0
+    if of is not None and found:
+        yield Group(split.topic, split.partition, found, *of)
 
 
 class _Task:

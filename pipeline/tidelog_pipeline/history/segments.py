@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidelog_pipeline.history.aborted import AbortedRange, is_aborted
 from tidelog_pipeline.history.decoder import RawBatch, raw_batch
-from tidelog_protocol.batch import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, crc_is_valid, read_header
+from tidelog_protocol.batch import HEADER_BYTES, MAGIC, crc_is_valid, read_header
 from tidelog_storage.indexes import OFFSET_ENTRY
 from tidelog_storage.remote.api import IndexKind
 from tidelog_storage.remote.chunks import CorruptRemoteDataError, read_exactly
@@ -37,8 +37,7 @@ def remote_batches(
     """The batches with offsets of the piece, without markers and aborted transactions.
 
     The first and the last may have offsets outside of it. RemoteStorageError, of which
-    RemoteResourceNotFound if the segment was deleted; ProtocolError for a batch that can't be
-    decompressed.
+    RemoteResourceNotFound if the segment was deleted.
     """
     assert piece.part is not None
     segment = piece.part.segment
@@ -99,22 +98,24 @@ def _whole_batches(
 ) -> tuple[list[tuple[BatchHeader, int]], int]:
     """The batches that are whole in these bytes, with their places; how many bytes they are."""
     found, inside = [], 0
-    while (size := _batch_size(segment, data, inside, position)) is not None:
-        found.append((read_header(data, inside), inside))
-        inside += size
+    while (header := _whole_batch(segment, data, inside, position)) is not None:
+        found.append((header, inside))
+        inside += header.size_in_bytes
     return found, inside
 
 
-def _batch_size(segment: RemoteSegment, data: memoryview, inside: int, position: int) -> int | None:
-    """The bytes of the batch at `inside`, None if it is not whole there."""
+def _whole_batch(
+    segment: RemoteSegment, data: memoryview, inside: int, position: int
+) -> BatchHeader | None:
+    """The batch at `inside`, None if it is not whole there."""
     left = len(data) - inside
     if left < HEADER_BYTES:
         return None
     header = read_header(data, inside)
-    size = header.batch_length + LENGTH_OVERHEAD
+    size = header.size_in_bytes
     if header.magic != MAGIC or not HEADER_BYTES <= size <= segment.size - position - inside:
         raise _corrupt(segment, f"byte {position + inside}", "it is no record batch")
-    return size if size <= left else None
+    return header if size <= left else None
 
 
 def _position_of(store: RemoteStorage, segment: RemoteSegment, offset: int) -> int:

@@ -13,10 +13,21 @@ pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog_pipeline.history.decoder import COLUMNS, Group, Kept, RawBatch, decode
+from tidelog_pipeline.history.decoder import (
+    COLUMNS,
+    ROWS_MAX,
+    Group,
+    Kept,
+    RawBatch,
+    decode,
+    is_known_by_header,
+    needs_records,
+    opened,
+    raw_batch,
+)
 from tidelog_protocol.batch import LOG_APPEND_TIME, read_header
 from tidelog_protocol.errors import ProtocolError
-from tidelog_protocol.records import Record, build_batch, iter_records, records_payload
+from tidelog_protocol.records import Record, build_batch, iter_records
 
 EVERY = list(COLUMNS)
 ALL = Kept(0, 1 << 62)
@@ -25,16 +36,16 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 part = st.none() | st.binary(max_size=300)
 headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
 record = st.tuples(
-    st.integers(1, 300), st.integers(-1, 1 << 44), part, part, headers.map(tuple)
+    st.just(1) | st.integers(1, 300), st.integers(-1, 1 << 44), part, part, headers.map(tuple)
 )  # offsets after the one before: compaction leaves gaps
 
 
 @st.composite
 def batches(draw) -> list[bytes]:
     found = []
-    offset = draw(st.integers(0, 1 << 40))
+    base = draw(st.integers(0, 1 << 40))
     for _ in range(draw(st.integers(1, 4))):
-        base = offset
+        offset = base - 1
         records = []
         for gap, *rest in draw(st.lists(record, min_size=1, max_size=8)):
             offset += gap
@@ -42,13 +53,12 @@ def batches(draw) -> list[bytes]:
         kind = draw(st.sampled_from([0, LOG_APPEND_TIME]))
         codec = draw(st.integers(0, 4))
         found.append(build_batch(records, base_offset=base, codec=codec, timestamp_type=kind))
-        offset += 1
+        base = offset + 1
     return found
 
 
 def raw(batch: bytes) -> RawBatch:
-    header = read_header(batch)
-    return RawBatch(header, records_payload(batch, header))
+    return opened(raw_batch(batch, 0, read_header(batch)))
 
 
 def expected(found: list[bytes], kept: Kept) -> list[dict]:
@@ -98,6 +108,29 @@ def test_batches_are_followed_side_by_side(monkeypatch, lanes: int) -> None:
         damaged = [*raws[:40], RawBatch(raws[40].header, bytes(cut)), *raws[41:]]
         with pytest.raises(ProtocolError):
             decode(Group("t", 3, damaged, ALL), EVERY)
+
+
+HEADER_COLUMNS = ["topic", "partition", "offset", "timestampType"]
+
+
+@settings(deadline=None)
+@given(batches(), st.data())
+def test_headers_tell_the_same_as_records(found: list[bytes], data: st.DataObject) -> None:
+    first, after = read_header(found[0]).base_offset, read_header(found[-1]).next_offset
+    kept = Kept(data.draw(st.integers(first, after)), data.draw(st.integers(first, after + 1)))
+    assert not needs_records(HEADER_COLUMNS)
+    assert all(needs_records([name]) for name in EVERY if name not in HEADER_COLUMNS)
+    headers = [read_header(batch) for batch in found]
+    for header in headers:
+        count = header.last_offset_delta + 1
+        assert is_known_by_header(header) == (header.records_count == count)
+        assert not is_known_by_header(header._replace(records_count=0, last_offset_delta=-1))
+        many = header._replace(records_count=ROWS_MAX + 1, last_offset_delta=ROWS_MAX)
+        assert not is_known_by_header(many)
+    known = [RawBatch(header, b"") for header in headers if is_known_by_header(header)]
+    whole = [raw(batch) for batch in found if is_known_by_header(read_header(batch))]
+    by_header = decode(Group("t", 3, known, kept, is_opened=False), HEADER_COLUMNS)
+    assert by_header.equals(decode(Group("t", 3, whole, kept), HEADER_COLUMNS))
 
 
 def test_only_the_columns_that_are_asked_for_come_in_their_order() -> None:
