@@ -52,6 +52,7 @@ DOORS: dict[str, tuple[str, dict[str, str]]] = {
     "tuned": ("kafka", TUNED),
     "tidelog": ("tidelog", {}),
 }
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -144,38 +145,42 @@ def queries(folder: Path) -> dict[str, Any]:
 # ---- the figures ---------------------------------------------------------------------------------
 
 
-def workers() -> list[int]:
-    """Spark's Python processes below this one."""
-    found, waiting = [], [os.getpid()]
-    while waiting:
-        process_id = waiting.pop()
-        try:
-            for task in Path(f"/proc/{process_id}/task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
-            if b"pyspark" in Path(f"/proc/{process_id}/cmdline").read_bytes():
-                found.append(process_id)
-        except OSError:
-            continue  # it has ended meanwhile
-    return [each for each in found if each != os.getpid() and _name(each).startswith("python")]
+class Processes:
+    """The JVM of Spark and the Python processes below it."""
 
+    def __init__(self, root: int) -> None:
+        self._root = root
 
-def _name(process_id: int) -> str:
-    return Path(f"/proc/{process_id}/comm").read_text().strip()
+    def cpu_seconds(self) -> float:
+        """Processor time of all, with those that have ended."""
+        return sum(sum(map(int, fields[11:15])) for _, fields in self._alive()) / _TICKS
 
+    def forget_peaks(self) -> None:
+        """The workers' peaks of memory count from here on (proc(5), clear_refs)."""
+        for process_id, _ in self._alive():
+            Path(f"/proc/{process_id}/clear_refs").write_text("5")
 
-def forget_peaks() -> None:
-    """The workers' peaks of memory count from here on (proc(5), clear_refs)."""
-    for process_id in workers():
-        Path(f"/proc/{process_id}/clear_refs").write_text("5")
+    def worker_megabytes(self) -> float:
+        """The most memory that one worker had: VmHWM, shared pages of libraries included."""
+        peaks = [0.0]
+        for process_id, _ in self._alive():
+            found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process_id}/status").read_text())
+            if process_id != self._root and found:
+                peaks.append(int(found[1]) / 1000)
+        return max(peaks)
 
-
-def peak_megabytes() -> float:
-    """The most memory that one worker had: VmHWM, shared pages of libraries included."""
-    peaks = [0.0]
-    for process_id in workers():
-        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process_id}/status").read_text())
-        peaks.append(int(found[1]) / 1000 if found else 0.0)
-    return max(peaks)
+    def _alive(self) -> Iterator[tuple[int, list[str]]]:
+        """Process ids, with the fields behind the name in /proc/*/stat."""
+        waiting = [self._root]
+        while waiting:
+            process_id = waiting.pop()
+            try:
+                for task in Path(f"/proc/{process_id}/task").iterdir():
+                    waiting += map(int, (task / "children").read_text().split())
+                stat = Path(f"/proc/{process_id}/stat").read_text()
+            except OSError:
+                continue  # it has ended meanwhile
+            yield process_id, stat.rpartition(")")[2].split()
 
 
 def measure(
@@ -183,6 +188,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Each query through each door, in turns; first on one partition, to warm up."""
     spark = session("tidelog-history-bench")
+    processes = Processes(spark.sparkContext._gateway.proc.pid)
     figures = []
     for turn in range(given.rounds + 1):
         chosen = {"subscribe": TOPIC} if turn else {"assign": json.dumps({TOPIC: [0]})}
@@ -193,15 +199,21 @@ def measure(
                 reader = spark.read.format(source).option("kafka.bootstrap.servers", servers)
                 if source == "tidelog":
                     reader = reader.schema(schema)
-                forget_peaks()
+                processes.forget_peaks()
                 before, started = cpu_seconds(process_id), time.perf_counter()
+                spark_before = processes.cpu_seconds()
                 counted = run(reader.options(**chosen, **options).load())
-                seconds = time.perf_counter() - started
+                figure = {
+                    "query": query,
+                    "door": door,
+                    "seconds": time.perf_counter() - started,
+                    "spark_cpu": processes.cpu_seconds() - spark_before,
+                    "broker_cpu": cpu_seconds(process_id) - before,
+                    "worker_mb": processes.worker_megabytes(),
+                }
                 assert not turn or counted in (topic["records"], -1), f"{query}, {door}: {counted}"
                 if turn:
-                    figure = {"query": query, "door": door, "seconds": seconds}
-                    figure["cpu"] = cpu_seconds(process_id) - before
-                    figures.append(figure | {"worker_mb": peak_megabytes()})
+                    figures.append(figure)
     spark.stop()
     return figures
 
@@ -211,16 +223,20 @@ def show(topic: dict[str, Any], figures: list[dict[str, Any]]) -> None:
     print(f"{platform.node()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}: "
           f"{topic['records']:,} records, {topic['bytes'] / 1e6:,.0f} MB, "
           f"{topic['remote']:.1%} remote")  # fmt: skip
-    print("query / door: seconds (lowest to highest), million records/s, broker CPU s, worker MB")
+    print("query / door: seconds (lowest to highest), million records/s, CPU seconds of Spark and "
+          "of the broker, MB of a worker")  # fmt: skip
     for query, door in dict.fromkeys((each["query"], each["door"]) for each in figures):
         taken = [each for each in figures if (each["query"], each["door"]) == (query, door)]
         times = sorted(each["seconds"] for each in taken)
         middle = statistics.median(times)
-        cpu = statistics.median([each["cpu"] for each in taken])
+        spark, cpu = (
+            statistics.median([each[name] for each in taken])
+            for name in ("spark_cpu", "broker_cpu")
+        )
         memory = max(each["worker_mb"] for each in taken)
         print(
             f"{query:6} {door:8} {middle:6.2f} ({times[0]:.2f} to {times[-1]:.2f}) "
-            f"{topic['records'] / middle / 1e6:6.2f} {cpu:7.3f} {memory:5.0f}"
+            f"{topic['records'] / middle / 1e6:6.2f} {spark:7.2f} {cpu:7.3f} {memory:5.0f}"
         )
 
 
