@@ -2,8 +2,8 @@
 
 Where a record begins is known from the one before alone: numpy follows many batches side by side,
 Python few. Everything else is done by numpy for all records of many batches at once, and keys and
-values are gathered by Arrow out of one buffer. Offsets without gaps are known from the headers of
-the batches: whoever asks for no more reads no record, and decompresses none. Pure functions.
+values are gathered by Arrow out of one buffer. The headers of batches tell offsets
+without gaps: a read of no more than offsets looks at no record. Pure functions.
 """
 
 from __future__ import annotations
