@@ -142,9 +142,9 @@ def test_the_loop_has_a_turn_between_the_logs_that_a_stop_closes(
     run(test)
 
 
-NOT_SERVED = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73, 82}
+NOT_SERVED = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 NOT_SERVED |= {71, 72}
-"""Tables without a handler: what brokers of a cluster ask each other, and clients' metrics,
+"""Tables without a handler: what nodes of a cluster ask each other, and clients' metrics,
 which need an endpoint."""
 
 
