@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.handler_calls import RecordingPeer, make_context
-from tidelog.network.wide_requests import PART_MAX, WIDE, in_parts
+from tidelog.network.wide_requests import PART_MAX, WHOLE, WIDE, in_parts
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.data import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
@@ -172,6 +172,42 @@ def test_markers_are_divided_down_to_their_partitions(markers: list[Any]) -> Non
 
     assert asyncio.run(test()) == written(request)
     assert max(sizes) <= WIDE[ApiKey.WRITE_TXN_MARKERS].part_max
+
+
+@pytest.mark.parametrize("api_key", WHOLE)
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_wide_request_that_is_one_change_is_handled_in_steps(
+    api_key: ApiKey, deferred: bool
+) -> None:
+    api, events = API[api_key], list[str]()
+    topic = api.request.OffsetCommitRequestTopic if api_key == ApiKey.OFFSET_COMMIT else None
+    topic = topic or api.request.TxnOffsetCommitRequestTopic
+    request = api.request(topics=[topic(name=str(n)) for n in range(PART_MAX + 1)])
+
+    def handler(context: RequestContext, asked: Any) -> Any:
+        assert asked is request
+        events.append("handled")
+        if not deferred:
+            return api.response()
+        waiting = context.defer()
+        asyncio.get_running_loop().call_soon(waiting.complete, api.response())
+        return waiting
+
+    async def test() -> Any:
+        loop = asyncio.get_running_loop()
+        work = in_parts(api_key, handler)(make_context(api_key, api.max_version), request)
+        task = loop.create_task(work)
+        loop.call_soon(events.append, "others")
+        response = await task
+        assert events == ["others", "handled"]
+        return response
+
+    assert asyncio.run(test()) == api.response()
+    narrow = api.request(topics=request.topics[:PART_MAX])
+    request = narrow
+    context = make_context(api_key, api.max_version)
+    if not deferred:
+        assert in_parts(api_key, handler)(context, narrow) == api.response()
 
 
 def test_narrow_requests_and_those_of_other_apis_go_straight_to_the_handler() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Any, Any], Any]
 
-__all__ = ["PART_MAX", "WIDE", "WIDE_ANSWERS", "Wide", "in_parts", "in_turns"]
+__all__ = ["PART_MAX", "WHOLE", "WIDE", "WIDE_ANSWERS", "Wide", "in_parts", "in_turns"]
 
 PART_MAX = 500
 """Elements in a part of most APIs: at most about 30 ms."""
@@ -71,6 +71,11 @@ WIDE = {
     ApiKey.DELETE_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _SHARE_STATE,
 }
+_COMMIT = Wide("topics", "topics", ("name",), Wide("partitions", "partitions"))
+WHOLE = {ApiKey.OFFSET_COMMIT: _COMMIT, ApiKey.TXN_OFFSET_COMMIT: _COMMIT}
+"""Wide requests that are one change. Others have a turn before they are handled, and before their
+answer is encoded."""
+
 WIDE_ANSWERS = frozenset(
     {
         ApiKey.CREATE_TOPICS,
@@ -141,7 +146,23 @@ async def _remaining(
 def in_parts(api_key: int, handler: Handler) -> Handler:
     """Return the handler for requests of any width; itself if those of its API stay whole."""
     wide = WIDE.get(api_key)  # type: ignore[call-overload]
-    return handler if wide is None else partial(_handle, handler, wide)
+    if wide is not None:
+        return partial(_handle, handler, wide)
+    whole = WHOLE.get(api_key)  # type: ignore[call-overload]
+    return handler if whole is None else partial(_handle_whole, handler, whole)
+
+
+def _handle_whole(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
+    if _width(getattr(request, wide.asked), wide) <= wide.part_max:
+        return handler(context, request)
+    return _handle_in_steps(handler, context, request)
+
+
+async def _handle_in_steps(handler: Handler, context: Any, request: Any) -> Any:
+    await asyncio.sleep(0)
+    response = await _answer(handler, context, request)
+    await asyncio.sleep(0)
+    return response
 
 
 def _handle(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
