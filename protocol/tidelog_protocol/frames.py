@@ -7,6 +7,7 @@ connections and tidelog's own clients call it.
 
 from __future__ import annotations
 
+import mmap
 import struct
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,6 +47,8 @@ CARRIED_BYTES_MAX = 32 << 10
 receive the rest separately, which takes another wake-up."""
 
 PRIVATE_BYTES_FIRST = 2 << 20
+DOUBLED_BYTES_MAX = 8 << 20
+RECEIVED_BYTES_MAX = 2 << 20  # of a large frame in a turn of the loop
 """A large frame's own buffer starts with at most this size. Beyond it, a peer cannot make tidelog
 hold more than twice what the peer has sent."""
 
@@ -180,7 +183,7 @@ class FrameReader:
         self._filled = 0
         self._spare: memoryview | None = None  # a private buffer to be used again
         self.unfinished_bytes = 0
-        """Size of the private buffer while its frame is incomplete."""
+        """Size of the private buffer, as far as it takes memory, while its frame is incomplete."""
         self.error: ProtocolError | None = None
         """Set with the last valid frames if an invalid one follows: answer, then close."""
 
@@ -199,7 +202,9 @@ class FrameReader:
         if private is not None:
             if self._filled == len(private):
                 private = self._grow(private)
-            return private[self._filled : self._private_size]
+            return private[
+                self._filled : min(self._private_size, self._filled + RECEIVED_BYTES_MAX)
+            ]
         carried = self._carried
         if carried:
             self._start = len(carried)
@@ -264,17 +269,22 @@ class FrameReader:
         self._filled = len(body)
 
     def _grow(self, private: memoryview) -> memoryview:
-        """Double a private buffer that is full although its frame is incomplete."""
-        grown = memoryview(bytearray(min(self._private_size, 2 * len(private))))
+        """Double a private buffer that is full although its frame is incomplete. A large one gets
+        the frame's size: the system gives memory when it is written, and no copy follows."""
+        if len(private) < DOUBLED_BYTES_MAX:
+            grown = memoryview(bytearray(min(self._private_size, 2 * len(private))))
+            self.unfinished_bytes = len(grown)
+        else:
+            grown = memoryview(mmap.mmap(-1, self._private_size))
         grown[: len(private)] = private
         self._private = grown
-        self.unfinished_bytes = len(grown)
         return grown
 
     def _received_private(self, count: int) -> list[memoryview]:
         """Take bytes of a large frame, which nothing can follow in its buffer."""
         self._filled += count
         if self._filled < self._private_size:
+            self.unfinished_bytes = max(self.unfinished_bytes, self._filled)
             return []
         private = self._private
         assert private is not None
