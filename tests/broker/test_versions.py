@@ -36,7 +36,7 @@ def framed(frame: bytes) -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
-BETWEEN_BROKERS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 73, 82}
+BETWEEN_BROKERS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 """Raft's APIs and the controller's, which no broker lists to its clients."""
 
 
