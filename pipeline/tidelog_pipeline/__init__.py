@@ -19,8 +19,8 @@ This room uses tidelog as its users do: by a broker's address, its tiers by what
 the Prometheus endpoint tell.
 """
 
-from tidelog_pipeline.jars import ConnectorMissingError
+from tidelog_pipeline.jars import JarsMissingError
 from tidelog_pipeline.java import JavaMissingError
 from tidelog_pipeline.spark import SparkMissingError, session
 
-__all__ = ["ConnectorMissingError", "JavaMissingError", "SparkMissingError", "session"]
+__all__ = ["JarsMissingError", "JavaMissingError", "SparkMissingError", "session"]

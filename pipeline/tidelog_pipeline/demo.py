@@ -14,7 +14,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tidelog_pipeline.jars import ConnectorMissingError
+from tidelog_pipeline.jars import JarsMissingError
 from tidelog_pipeline.java import JavaMissingError
 from tidelog_pipeline.spark import SparkMissingError, session
 
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     try:
         return _run(options.out, options.bootstrap_servers)
-    except (SparkMissingError, JavaMissingError, ConnectorMissingError) as refusal:
+    except (SparkMissingError, JavaMissingError, JarsMissingError) as refusal:
         print(f"tidelog demo: {refusal}", file=sys.stderr)
         return 1
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog_pipeline.jars import connector_jars
+from tidelog_pipeline import jars
 from tidelog_pipeline.java import find_java_home
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -21,7 +22,15 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
-    "spark.log.level": "ERROR",
+}
+# Without it Spark's start prints what it takes for its log.
+_LOG = Path(__file__).with_name("log4j2.properties")
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_EXTENSIONS, _JARS, _PACKAGES = "spark.sql.extensions", "spark.jars", "spark.jars.packages"
+_OF_DELTA = {
+    _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "4",  # not 50: an export has few files
 }
 _ON_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -44,19 +53,21 @@ def session(
     master: str = "local[2]",
     settings: Mapping[str, str] | None = None,
     with_connector: bool = True,
+    table_format: str = "parquet",
 ) -> SparkSession:
     """A session with Spark's standard Kafka source and sink, the source of the tier's history
     (`format("tidelog")`), and Java found for it.
 
     The connector's jars are downloaded at the first call (about 60 MB) and cached under
-    `$XDG_CACHE_HOME/tidelog`; give `spark.jars` in `settings` to bring your own. Without the
-    connector there is `format("tidelog")` alone, and nothing is downloaded. A `master` that is not
-    local keeps Spark's own addresses, and the Python that its settings name for the workers.
+    `$XDG_CACHE_HOME/tidelog`; so are those of a `table_format`, `delta` or `iceberg`. Give
+    `spark.jars` in `settings` to bring your own. Without both there is `format("tidelog")` alone,
+    and nothing is downloaded. A `master` that is not local keeps Spark's own addresses, and the
+    Python that its settings name for the workers.
 
     Raises:
         SparkMissingError: PySpark is not installed.
         JavaMissingError: no Java that Spark runs on (17 to 23).
-        ConnectorMissingError: the jars could not be downloaded.
+        JarsMissingError: the jars could not be downloaded.
     """
     missing = missing_packages()
     if missing:
@@ -75,9 +86,20 @@ def session(
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    chosen = {**_DEFAULTS, **(_ON_LOOPBACK if is_local else {}), **(settings or {})}
-    if with_connector and "spark.jars" not in chosen:
-        chosen["spark.jars"] = ",".join(connector_jars(pyspark.__version__, java_home))
+    chosen = {
+        **_DEFAULTS,
+        **(_ON_LOOPBACK if is_local else {}),
+        **_with_format(table_format, settings or {}),
+    }
+    if "log4j" not in chosen.get(_DRIVER_OPTIONS, ""):
+        log = f'"-Dlog4j2.configurationFile={_LOG.as_uri()}"'
+        chosen[_DRIVER_OPTIONS] = f"{log} {chosen.get(_DRIVER_OPTIONS, '')}".strip()
+    libraries = []
+    if with_connector and _JARS not in chosen:
+        libraries.append(jars.connector(pyspark.__version__))
+    if table_format != "parquet":
+        libraries.append(jars.TABLES[table_format](pyspark.__version__))
+    _add_jars(chosen, libraries, pyspark.__version__, java_home)
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
@@ -86,3 +108,29 @@ def session(
 
     spark.dataSource.register(TidelogDataSource)
     return spark
+
+
+def _add_jars(
+    chosen: dict[str, str],
+    libraries: Sequence[jars.Library],
+    version: str,
+    java_home: str | None,
+) -> None:
+    """Add the libraries' jars to the settings, without what they name already."""
+    given = f"{chosen.get(_JARS, '')} {chosen.get(_PACKAGES, '')}"
+    found = [chosen[_JARS]] if _JARS in chosen else []
+    for library in libraries:
+        if library.artifact not in given:
+            found += jars.jars_of(library, version, java_home, chosen)
+    if found:
+        chosen[_JARS] = ",".join(found)
+
+
+def _with_format(table_format: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The user's settings over those of a format; extensions of both count."""
+    if table_format != "delta":
+        return dict(settings)
+    found = {**_OF_DELTA, **settings}
+    if _EXTENSIONS in settings:
+        found[_EXTENSIONS] = f"{_OF_DELTA[_EXTENSIONS]},{settings[_EXTENSIONS]}"
+    return found

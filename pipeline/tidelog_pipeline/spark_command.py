@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidelog_pipeline.operations.topic import Source
 
 _SIZE = re.compile(r"(\d{1,9})(KB|MB|GB)?", re.IGNORECASE)
+_FORMATS = ("parquet", "delta", "iceberg")
 _UNITS = {None: 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
@@ -40,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         " pip install 'tidelog[spark]', and Java 17 to 23.",
     )
     add = common.subcommands(parser)
-    _add_export(add("export", help="write a topic's records to Parquet files"))
+    _add_export(add("export", help="write a topic's records to Parquet files or a table"))
     _add_replay(add("replay", help="write Parquet files or another topic to a topic"))
     _add_audit(add("audit", help="check every offset of a topic, wherever it is"))
     _add_stats(add("stats", help="size, rate and key skew of a topic over time"))
@@ -49,20 +50,21 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write a topic's records to a folder of Parquet files, each exactly once. A further run"
-        " adds what is new, also after a run that was killed."
+        "Write a topic's records to a folder of Parquet files, or to a table of Delta or Iceberg,"
+        " each exactly once. A further run adds what is new, also after a run that was killed."
     )
     parser.set_defaults(name="export", run=_export)
     parser.add_argument("topic")
     parser.add_argument("destination", metavar="DEST", help="a folder, or an address Spark knows")
     _add_range(parser)
     parser.add_argument("--by-date", action="store_true", help="one folder for each day (UTC)")
+    _add_format(parser)
     parser.add_argument(
         "--chunk",
         type=_size,
-        default=1 << 30,
         metavar="SIZE",
-        help="bytes of one step, which a run that is killed loses (1GB)",
+        help="bytes of one step, which a run that is killed loses (1GB, more for many cores or a"
+        " large topic)",
     )
     _add_spark(parser)
 
@@ -77,6 +79,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SRC", help="a topic, or a folder: with a / in its name")
     parser.add_argument("topic")
     _add_range(parser)
+    _add_format(parser)
     parser.add_argument(
         "--source-server", metavar="HOST:PORT", help="a broker of SRC's cluster, if it is another"
     )
@@ -128,6 +131,15 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
     )
     _add_folder(parser)
     _add_spark(parser)
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        choices=_FORMATS,
+        default="parquet",
+        help="of the folder (parquet); the jars of delta and iceberg are downloaded once",
+    )
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
@@ -183,7 +195,7 @@ def _size(text: str) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     """Run the operation; everything that is expected to go wrong is one line."""
-    from tidelog_pipeline.jars import ConnectorMissingError
+    from tidelog_pipeline.jars import JarsMissingError
     from tidelog_pipeline.java import JavaMissingError
     from tidelog_pipeline.spark import SparkMissingError, missing_packages
 
@@ -199,7 +211,7 @@ def _run(options: argparse.Namespace) -> None:
         OperationError,
         SparkMissingError,
         JavaMissingError,
-        ConnectorMissingError,
+        JarsMissingError,
     ) as error:
         raise common.CommandError(str(error)) from None
 
@@ -214,13 +226,19 @@ def _source(options: argparse.Namespace) -> Source:
 
 
 @contextmanager
-def _session(options: argparse.Namespace, name: str) -> Iterator[SparkSession]:
+def _session(
+    options: argparse.Namespace, name: str, table_format: str = "parquet"
+) -> Iterator[SparkSession]:
     """A session with the user's master and settings; it ends with the operation."""
     from tidelog_pipeline.spark import session
 
     settings = common.key_values(options.conf, "--conf")
     spark = session(
-        f"tidelog {name}", master=options.master, settings=settings, with_connector=False
+        f"tidelog {name}",
+        master=options.master,
+        settings=settings,
+        with_connector=False,
+        table_format=table_format,
     )
     try:
         yield spark
@@ -233,23 +251,25 @@ def _export(options: argparse.Namespace) -> None:
 
     source = _source(options)
     source.ranges(options.start, options.end)  # refuses what is wrong before Spark starts
-    wanted = Wanted(options.start, options.end, options.by_date, options.chunk)
-    with _session(options, f"export {options.topic}") as spark:
+    wanted = Wanted(options.start, options.end, options.by_date, options.chunk, options.format)
+    with _session(options, f"export {options.topic}", options.format) as spark:
         done = export(spark, source, options.destination, wanted)
     print(f"{done.new_records} records written; {done.destination} has {done.records}")
 
 
 def _replay(options: argparse.Namespace) -> None:
     from tidelog_pipeline.operations import Replay, Source, replay
+    from tidelog_pipeline.operations.replay import check
 
     target = _source(options)
     source: Source | str = options.source
     if "/" not in options.source:
         server = options.source_server or target.bootstrap_servers
         source = Source(server, options.source, target.options)
-        source.ranges(options.start, options.end)
     elif options.start is not None or options.end != "latest":
         raise common.CommandError("--from and --to are for topics: a folder is replayed whole")
+    if "/" not in options.source and options.format != "parquet":
+        raise common.CommandError("--format is for folders: SRC is a topic")
     wanted = Replay(
         source,
         target,
@@ -258,8 +278,10 @@ def _replay(options: argparse.Namespace) -> None:
         options.rate,
         None if options.partitions is None else options.partitions == "keep",
         options.compression,
+        options.format,
     )
-    with _session(options, f"replay {options.topic}") as spark:
+    check(wanted)  # before Spark starts
+    with _session(options, f"replay {options.topic}", options.format) as spark:
         done = replay(spark, wanted)
     if done.warning:
         print(f"tidelog spark replay: {done.warning}", file=sys.stderr)

@@ -27,7 +27,7 @@ def spark(tmp_path_factory):
     except (
         tidelog_pipeline.SparkMissingError,
         tidelog_pipeline.JavaMissingError,
-        tidelog_pipeline.ConnectorMissingError,
+        tidelog_pipeline.JarsMissingError,
     ) as missing:
         pytest.skip(str(missing))
     yield session

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tidelog_pipeline import java
+from tidelog_pipeline import jars, java
 from tidelog_pipeline.jars import connector_versions
 
 if TYPE_CHECKING:
@@ -80,3 +80,33 @@ def test_the_wheels_java_is_started_without_the_module_it_lacks(
 def test_the_lines_first_connector_is_tried_before_the_exact_one() -> None:
     assert connector_versions("4.0.5") == ["4.0.0", "4.0.5"]
     assert connector_versions("4.2.0") == ["4.2.0"]
+
+
+def test_jars_that_can_not_be_had_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(jars, "_resolve", lambda *_: "unresolved dependency: not found")
+    with pytest.raises(jars.JarsMissingError, match=r"Delta could not be .*4\.0\.1") as it:
+        jars.jars_of(jars.TABLES["delta"]("4.0.5"), "4.0.5", None)
+    assert "\n" not in str(it.value)
+
+
+def test_jars_come_once_with_the_users_settings_of_the_resolver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = []
+
+    def resolve(coordinate: str, ivy: Path, _home: str | None, settings: dict[str, str]) -> None:
+        asked.append((coordinate, settings))
+        (ivy / "jars").mkdir(parents=True)
+        (ivy / "jars" / "one.jar").touch()
+
+    monkeypatch.setattr(jars, "_resolve", resolve)
+    library, settings = jars.TABLES["iceberg"]("4.0.5"), {"spark.jars.ivySettings": "mine.xml"}
+    first = jars.jars_of(library, "4.0.5", None, settings)
+    assert jars.jars_of(library, "4.0.5", None) == first
+    assert [each.rpartition("/")[2] for each in first] == ["one.jar"]
+    name = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
+    assert asked == [(name, settings)]

@@ -3,8 +3,9 @@
 topic.py     the topic that is read: offsets from places as users give them
 folders.py   a folder of any file system that Spark knows
 manifest.py  which offsets an export's destination has, in which files
-export.py    records to Parquet
-replay.py    Parquet or another topic to a topic
+export.py    records to Parquet files or a table
+tables.py    tables of Delta and Iceberg, and what their commits say
+replay.py    a folder or another topic to a topic
 lanes.py     one partition of a replay, in its order
 writer.py    a transactional producer whose progress is in its transactions
 audit.py     is every offset where it should be, and what it was?

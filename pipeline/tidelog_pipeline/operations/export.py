@@ -1,4 +1,5 @@
-"""`tidelog spark export`: a topic's records to Parquet, incrementally and exactly once.
+"""`tidelog spark export`: a topic's records to Parquet files or a table, incrementally and exactly
+once.
 
 Records are written chunk by chunk, each with a record in the destination's manifest, so a run that
 was killed costs the chunk it was at. The next run goes on there.
@@ -11,11 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tidelog_pipeline.history.history import SPLIT_BYTES
 from tidelog_pipeline.history.planner import cut
 from tidelog_pipeline.operations.errors import OperationError, sentence_of
 from tidelog_pipeline.operations.folders import Folder
 from tidelog_pipeline.operations.manifest import Export, Manifest, resumed
 from tidelog_pipeline.operations.progress import Progress
+from tidelog_pipeline.operations.tables import open_table, settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,11 +27,14 @@ if TYPE_CHECKING:
 
     from tidelog_pipeline.history.planner import Split
     from tidelog_pipeline.operations.manifest import Ranges
+    from tidelog_pipeline.operations.tables import Table
     from tidelog_pipeline.operations.topic import Source
 
-__all__ = ["CHUNK_BYTES", "Exported", "Wanted", "export"]
+__all__ = ["Exported", "Wanted", "export"]
 
 CHUNK_BYTES = 1 << 30
+_CHUNKS_MAX = 1000  # of one run, unless its chunks' size is given: each is planned on its own
+_WAVES = 4  # tasks of one chunk for each core, so that the last ones leave few cores idle
 _DATE = "date"
 
 
@@ -39,7 +45,8 @@ class Wanted:
     start: str | None = None
     end: str = "latest"
     by_date: bool = False
-    chunk_bytes: int = CHUNK_BYTES
+    chunk_bytes: int | None = None  # None: 1 GB, or more for many cores or a large topic
+    format: str = "parquet"  # or delta, or iceberg
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +71,33 @@ def export(
     topic_id, ranges = source.ranges(wanted.start, wanted.end)
     folder = Folder(spark, destination)
     manifest = Manifest(folder)
-    meant = Export(source.topic, topic_id, source.isolation_level, wanted.by_date)
+    meant = Export(
+        source.topic, topic_id, source.isolation_level, wanted.by_date, format=wanted.format
+    )
     manifest.check(meant)
-    left = resumed(manifest.covered, ranges, is_from_given=wanted.start is not None)
-    if not left and manifest.last is None:
-        raise OperationError(f"{source.topic} has no records in that range; nothing was written")
     before = manifest.records
     try:
+        target = _target(spark, folder, manifest, meant)
+        left = resumed(manifest.covered, ranges, is_from_given=wanted.start is not None)
+        if not left and manifest.last is None:
+            raise OperationError(
+                f"{source.topic} has no records in that range; nothing was written"
+            )
         splits = source.plan(left)[0] if left else []
+        size = wanted.chunk_bytes or _chunk_bytes(spark, splits)
         manifest.begin(meant, {each: start for each, (start, _) in ranges.items()})
-        _write_all(spark, source, (manifest, folder), _chunks(splits, wanted.chunk_bytes))
+        _write_all(spark, source, target, _chunks(splits, size))
     except OperationError:
         raise
     except Exception as error:
         raise OperationError(sentence_of(error)) from error
     return Exported(folder.place(), manifest.records, manifest.records - before, manifest.covered)
+
+
+def _chunk_bytes(spark: SparkSession, splits: Iterable[Split]) -> int:
+    cores = spark.sparkContext.defaultParallelism
+    size = sum(split.size for split in splits)
+    return max(CHUNK_BYTES, _WAVES * cores * SPLIT_BYTES, size // _CHUNKS_MAX)
 
 
 def _chunks(splits: Iterable[Split], size: int) -> list[tuple[int, Ranges]]:
@@ -101,32 +120,64 @@ def _chunks(splits: Iterable[Split], size: int) -> list[tuple[int, Ranges]]:
 def _write_all(
     spark: SparkSession,
     source: Source,
-    target: tuple[Manifest, Folder],
+    target: _Files | _Commits,
     chunks: list[tuple[int, Ranges]],
 ) -> None:
-    manifest, folder = target
     progress = Progress(f"Exporting {source.topic}", sum(size for size, _ in chunks))
     try:
         for size, ranges in chunks:
-            staging = manifest.staging(secrets.token_hex(4))
-            write = partial(
-                _write, source.frame(spark, ranges), folder.place(staging), manifest.export
-            )
-            records = progress.run(spark, size, write)
-            manifest.add(staging, ranges, records)
+            write = partial(target.write, source.frame(spark, ranges), ranges)
+            progress.run(spark, size, write)
     finally:
         progress.end()
 
 
-def _write(frame: DataFrame, place: str, meant: Export | None) -> int:
-    """Write rows to a folder; return how many."""
-    from pyspark.sql import Observation  # noqa: PLC0415 - an extra
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own idiom
+def _target(
+    spark: SparkSession, folder: Folder, manifest: Manifest, meant: Export
+) -> _Files | _Commits:
+    """Where chunks go. What a run before left open in a table is ended."""
+    if meant.format == "parquet":
+        return _Files(manifest, folder, by_date=meant.by_date)
+    table = open_table(spark, meant.format, folder.place(), by_date=meant.by_date)
+    settle(manifest, table)
+    return _Commits(manifest, table)
 
-    seen = Observation()
-    frame = frame.observe(seen, F.count(F.lit(1)).alias("records"))
-    writer: Any = frame.write
-    if meant is not None and meant.by_date:
-        writer = frame.withColumn(_DATE, F.to_date("timestamp")).write.partitionBy(_DATE)
-    writer.parquet(place)
-    return int(seen.get["records"])
+
+class _Commits:
+    """Chunks as commits of a table."""
+
+    def __init__(self, manifest: Manifest, table: Table) -> None:
+        self._manifest = manifest
+        self._table = table
+
+    def write(self, frame: DataFrame, ranges: Ranges) -> None:
+        """Write a chunk."""
+        chunk = self._manifest.announce(secrets.token_hex(4), ranges)
+        self._table.append(frame, chunk.number, chunk.staging)
+        records = self._table.commits().records.get(chunk.staging)
+        if records is None:
+            raise OperationError(f"the table did not take chunk {chunk.number}: another run writes")
+        self._manifest.confirm(chunk, records)
+
+
+class _Files:
+    """Chunks as Parquet files, which are moved into the destination."""
+
+    def __init__(self, manifest: Manifest, folder: Folder, *, by_date: bool) -> None:
+        self._manifest = manifest
+        self._folder = folder
+        self._by_date = by_date
+
+    def write(self, frame: DataFrame, ranges: Ranges) -> None:
+        """Write a chunk."""
+        from pyspark.sql import Observation  # noqa: PLC0415 - an extra
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own idiom
+
+        staging = self._manifest.staging(secrets.token_hex(4))
+        seen = Observation()
+        frame = frame.observe(seen, F.count(F.lit(1)).alias("records"))
+        writer: Any = frame.write
+        if self._by_date:
+            writer = frame.withColumn(_DATE, F.to_date("timestamp")).write.partitionBy(_DATE)
+        writer.parquet(self._folder.place(staging))
+        self._manifest.add(staging, ranges, int(seen.get["records"]))

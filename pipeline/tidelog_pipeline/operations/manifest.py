@@ -8,22 +8,27 @@
 Spark reads no name that begins with `_`. A chunk counts once its record is written; its files are
 moved out of the staging folder after that. A run that was killed in between is ended by the next
 one: it moves what is left. So each offset comes into the destination exactly once.
+
+A table (Delta, Iceberg) has its own files. Its chunk is announced (`staging-000007-*.json`), then
+committed to the table under that name, then confirmed by its record. `tables.py` tells the next run
+of one that was killed whether the table has it.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidelog_pipeline.operations.errors import OperationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tidelog_pipeline.operations.folders import Folder
 
-__all__ = ["Chunk", "Export", "Manifest", "resumed"]
+__all__ = ["Chunk", "Export", "Manifest", "export_in", "resumed"]
 
 _FOLDER = "_tidelog"
 _EXPORT = f"{_FOLDER}/export.json"
@@ -41,6 +46,7 @@ class Export:
     topic_id: str
     isolation_level: str
     by_date: bool
+    format: str = "parquet"
     version: int = _VERSION
 
 
@@ -68,6 +74,23 @@ class Chunk:
         )
 
 
+@contextmanager
+def _readable(folder: Folder) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        place = folder.place(_FOLDER)
+        raise OperationError(f"the manifest in {place} can't be read: {error}") from None
+
+
+def export_in(folder: Folder) -> Export | None:
+    """What a folder is an export of, None if it is none. OperationError if that can't be read."""
+    if not folder.exists(_EXPORT):
+        return None
+    with _readable(folder):
+        return Export(**json.loads(folder.read(_EXPORT)))
+
+
 class Manifest:
     """The manifest in a destination."""
 
@@ -80,18 +103,14 @@ class Manifest:
         names = folder.names()
         if folder.is_file() or (names and not folder.exists(_EXPORT) and names != [_FOLDER]):
             raise OperationError(f"{folder.place()} has other data; nothing was written")
-        if folder.exists(_EXPORT):
-            self._load()
+        self._load()
 
     def _load(self) -> None:
         chunks = [name for name in self._folder.names(_FOLDER) if _is_chunk(name)]
-        try:
-            self.export = Export(**json.loads(self._folder.read(_EXPORT)))
-            if chunks:
+        self.export = export_in(self._folder)
+        if chunks:
+            with _readable(self._folder):
                 self.last = Chunk.parse(self._folder.read(f"{_FOLDER}/{chunks[-1]}"))
-        except (ValueError, KeyError, TypeError) as error:
-            place = self._folder.place(_FOLDER)
-            raise OperationError(f"the manifest in {place} can't be read: {error}") from None
 
     def check(self, export: Export) -> None:
         """OperationError if the destination is an export of something else."""
@@ -135,16 +154,44 @@ class Manifest:
     def add(self, staging: str, ranges: Ranges, records: int) -> None:
         """Take the files of a staging folder, which have all records of these offsets."""
         files = [name for name in self._folder.all_files(staging) if name.endswith(".parquet")]
+        chunk = self._following(staging, ranges)
+        chunk = replace(chunk, records=chunk.records + records, files=tuple(files))
+        self._record(chunk)
+        self._publish(chunk)
+
+    def announce(self, run: str, ranges: Ranges) -> Chunk:
+        """Say which offsets a table is about to get."""
+        chunk = self._following(self.staging(run), ranges)
+        self._folder.write(f"{chunk.staging}.json", chunk.as_json())
+        return chunk
+
+    def announced(self) -> Chunk | None:
+        """The chunk that a run before announced and did not confirm."""
+        for name in self._folder.names(_FOLDER):
+            if name.startswith("staging-") and name.endswith(".json"):
+                chunk = Chunk.parse(self._folder.read(f"{_FOLDER}/{name}"))
+                if chunk.number == self._next:
+                    return chunk
+        return None
+
+    def confirm(self, chunk: Chunk, records: int) -> None:
+        """Take an announced chunk, which the table has with this many records."""
+        self._record(replace(chunk, records=chunk.records + records))
+        self._folder.delete(f"{chunk.staging}.json")
+
+    def _following(self, staging: str, ranges: Ranges) -> Chunk:
+        """The next chunk, without its own records and files."""
         covered = {each: (start, start) for each, start in self._starts.items()} | self.covered
         for partition, (_, end) in ranges.items():
             covered[partition] = (covered[partition][0], end)
-        chunk = Chunk(self._next, covered, self.records + records, staging, tuple(files))
+        return Chunk(self._next, covered, self.records, staging, ())
+
+    def _record(self, chunk: Chunk) -> None:
         name = f"{_FOLDER}/chunk-{chunk.number:06d}.json"
         if self._folder.exists(name):
             raise OperationError(f"another export writes to {self._folder.place()}")
         self._folder.write(name, chunk.as_json())
         self.last = chunk
-        self._publish(chunk)
 
     @property
     def _next(self) -> int:

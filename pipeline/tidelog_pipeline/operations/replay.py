@@ -1,4 +1,4 @@
-"""`tidelog spark replay`: Parquet or another topic to a topic, each record exactly once.
+"""`tidelog spark replay`: a folder or another topic to a topic, each record exactly once.
 
 Each partition of the source is a lane, read and written in its order by one task. Keys therefore
 keep their order, and a run that was killed is gone on with: see `lanes.py`.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog_pipeline.operations.errors import OperationError, sentence_of
 from tidelog_pipeline.operations.lanes import Lane, LaneRows, Row, Target, replay_lane
+from tidelog_pipeline.operations.manifest import export_in
 from tidelog_pipeline.operations.progress import Progress
 from tidelog_pipeline.operations.writer import committed_offset
 from tidelog_protocol.compression import Codec
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from tidelog_pipeline.operations.topic import Source
 
-__all__ = ["Replay", "Replayed", "replay"]
+__all__ = ["Facts", "Replay", "Replayed", "check", "replay"]
 
 BATCH_BYTES = 500_000
 _TOPIC = 2  # of DescribeConfigs' resource types
@@ -36,7 +37,7 @@ _COLUMNS = {"partition", "offset", "timestamp", "key", "value"}
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What is replayed, and how. The source is a topic, or a folder of Parquet files.
+    """What is replayed, and how. The source is a topic, or a folder: Parquet files or a table.
 
     `rate`: records a second of all lanes, 0 without a limit. `keeps_partitions`: None keeps them if
     both topics have as many.
@@ -49,6 +50,7 @@ class Replay:
     rate: float = 0.0
     keeps_partitions: bool | None = None
     compression: str = "none"
+    format: str = "parquet"  # of a folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,10 @@ def replay(spark: SparkSession, wanted: Replay) -> Replayed:
 
     OperationError if something given is wrong: then nothing was written; or if a broker refuses.
     """
-    _check_different(wanted)
-    facts = _facts_of(wanted.target)
+    facts = check(wanted)
     try:
         if isinstance(wanted.source, str):
-            frame, ranges, identity = _of_parquet(spark, wanted.source)
+            frame, ranges, identity = _of_folder(spark, wanted.source, wanted.format)
         else:
             frame = None
             topic_id, ranges = wanted.source.ranges(wanted.start, wanted.end)
@@ -77,7 +78,7 @@ def replay(spark: SparkSession, wanted: Replay) -> Replayed:
         if not lanes:
             raise OperationError("there are no records to replay; nothing was written")
         target = _target(wanted, facts, len(ranges), _parallel(spark, len(lanes)))
-        job = _parquet_job if frame is not None else _topic_job
+        job = _folder_job if frame is not None else _topic_job
         written = _watched(wanted, lanes, lambda: job(spark, (wanted, frame), lanes, target))
     except OperationError:
         raise
@@ -86,18 +87,29 @@ def replay(spark: SparkSession, wanted: Replay) -> Replayed:
     return Replayed(written, facts.warning)
 
 
+def check(wanted: Replay) -> Facts:
+    """Facts of the target. OperationError for what can be known to be wrong without Spark."""
+    _check_different(wanted)
+    facts = _facts_of(wanted.target)
+    if not isinstance(wanted.source, str):
+        wanted.source.ranges(wanted.start, wanted.end)
+    return facts
+
+
 # ---- the target ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class Facts:
+    """What is to be known of a target."""
+
     topic_id: str
     partitions: int
     batch_bytes: int
     warning: str | None
 
 
-def _facts_of(target: Source) -> _Facts:
+def _facts_of(target: Source) -> Facts:
     """What is to be known of the target; OperationError if it can't keep timestamps."""
     with target.connected() as client:
         topic_id, partitions = client.partitions_of(target.topic)
@@ -116,10 +128,10 @@ def _facts_of(target: Source) -> _Facts:
         warning = f"{target.topic} deletes records older than its retention.ms={retention}"
     limits = (given.get("max.message.bytes"), given.get("segment.bytes"))
     largest = min(int(limit or 2 * BATCH_BYTES) for limit in limits)
-    return _Facts(topic_id.hex(), len(partitions), min(BATCH_BYTES, largest // 2), warning)
+    return Facts(topic_id.hex(), len(partitions), min(BATCH_BYTES, largest // 2), warning)
 
 
-def _target(wanted: Replay, facts: _Facts, source_partitions: int, parallel: int) -> Target:
+def _target(wanted: Replay, facts: Facts, source_partitions: int, parallel: int) -> Target:
     keeps = wanted.keeps_partitions
     if keeps is None:
         keeps = source_partitions == facts.partitions
@@ -198,11 +210,11 @@ def _topic_job(spark: SparkSession, given: _Given, lanes: list[Lane], target: Ta
     return int(spark.sparkContext.parallelize(lanes, len(lanes)).map(write).sum())
 
 
-# ---- Parquet -------------------------------------------------------------------------------------
+# ---- a folder -----------------------------------------------------------------------------------
 
 
-def _of_parquet(
-    spark: SparkSession, place: str
+def _of_folder(
+    spark: SparkSession, place: str, table_format: str
 ) -> tuple[DataFrame, dict[int, tuple[int, int]], str]:
     """The rows, the offsets by partition, and the folder's whole name."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's own idiom, an extra
@@ -212,7 +224,12 @@ def _of_parquet(
     folder = Folder(spark, place)
     if not folder.exists(""):
         raise OperationError(f"there is no folder {folder.place()}")
-    frame = spark.read.parquet(folder.place())
+    export = export_in(folder)
+    if export is not None and export.format != table_format:
+        raise OperationError(
+            f"{folder.place()} is an export with format {export.format}, not {table_format}"
+        )
+    frame = spark.read.format(table_format).load(folder.place())
     missing = sorted(_COLUMNS - set(frame.columns))
     if missing:
         raise OperationError(
@@ -223,7 +240,7 @@ def _of_parquet(
     return frame, ranges, folder.place()
 
 
-def _parquet_job(spark: SparkSession, given: _Given, lanes: list[Lane], target: Target) -> int:
+def _folder_job(spark: SparkSession, given: _Given, lanes: list[Lane], target: Target) -> int:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
     frame = given[1]

@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from tidelog_pipeline.operations.errors import OperationError, sentence_of
 from tidelog_pipeline.operations.manifest import Export, Manifest, resumed
+from tidelog_pipeline.operations.tables import Commits, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +69,11 @@ class DiskFolder:
 
     def delete(self, name: str) -> None:
         self._change()
-        shutil.rmtree(self._path / name)
+        path = self._path / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def run(folder: DiskFolder, path: Path, end: int) -> None:
@@ -115,6 +120,74 @@ def test_a_run_killed_anywhere_leaves_no_offset_twice_and_the_next_one_ends_it(
         assert Manifest(DiskFolder(path)).records == 9
         assert not [name for name in DiskFolder(path).names("_tidelog") if "staging" in name]
     assert killed > 20
+
+
+class DiskTable:
+    """Commits in a file, each whole or not at all: (name, offsets). It loses old ones if told so,
+    as tables do whose history expires."""
+
+    def __init__(self, path: Path, folder: DiskFolder) -> None:
+        self._file = path / "table.json"
+        self._folder = folder
+        self.is_cut = False
+
+    @property
+    def rows(self) -> list[tuple[str, list[int]]]:
+        return json.loads(self._file.read_text()) if self._file.exists() else []
+
+    def append(self, offsets: list[int], name: str) -> None:
+        self._folder._change()
+        self._file.write_text(json.dumps([*self.rows, (name, offsets)]))
+        self._folder._change()
+
+    def commits(self) -> Commits:
+        if self.is_cut:
+            return Commits({}, is_whole=False)
+        return Commits({name: len(offsets) for name, offsets in self.rows}, is_whole=True)
+
+
+def run_table(folder: DiskFolder, table: DiskTable, end: int) -> None:
+    """As `run`, to a table."""
+    manifest = Manifest(folder)
+    manifest.check(MEANT)
+    settle(manifest, table)
+    left = resumed(manifest.covered, {0: (0, end)}, is_from_given=False)
+    manifest.begin(MEANT, {0: 0})
+    start, end = left.get(0, (end, end))
+    for first in range(start, end, 2):
+        offsets = list(range(first, min(first + 2, end)))
+        chunk = manifest.announce(f"{folder.left}", {0: (first, offsets[-1] + 1)})
+        table.append(offsets, chunk.staging)
+        manifest.confirm(chunk, table.commits().records[chunk.staging])
+
+
+def test_a_table_has_each_offset_once_wherever_a_run_was_killed(tmp_path: Path) -> None:
+    for killed in range(1, 200):
+        folder = DiskFolder(tmp_path / str(killed) / "out", killed)
+        place = tmp_path / str(killed)
+        place.mkdir()
+        table = DiskTable(place, folder)
+        try:
+            run_table(folder, table, 7)
+        except KilledError:
+            folder.left = 1 << 30
+        else:
+            break
+        run_table(folder, table, 9)
+        assert [offset for _, offsets in table.rows for offset in offsets] == list(range(9))
+        assert Manifest(folder).records == 9
+        assert not [name for name in folder.names("_tidelog") if "staging" in name]
+    assert killed > 20
+
+
+def test_a_table_whose_history_was_cut_can_not_tell(tmp_path: Path) -> None:
+    folder = DiskFolder(tmp_path / "out")
+    table = DiskTable(tmp_path, folder)
+    run_table(folder, table, 4)
+    Manifest(folder).announce("killed", {0: (4, 6)})
+    table.is_cut = True
+    with pytest.raises(OperationError, match="history was cut"):
+        run_table(folder, table, 9)
 
 
 def test_a_destination_with_other_data_is_refused(tmp_path: Path) -> None:
