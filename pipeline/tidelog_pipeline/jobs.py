@@ -1,4 +1,4 @@
-"""The Spark jobs, over Spark's standard Kafka source and sink only.
+"""The Spark jobs, over Spark's standard Kafka source and sink; the whole year also from the tier.
 
 Batch by offsets, batch by timestamps, and a stream: daily delay windows per carrier from the events
 topic to a result topic, and from there to Parquet, each with a checkpoint, run until all that is
@@ -38,6 +38,22 @@ def events(
     return _parsed(loaded, EVENT_SCHEMA)
 
 
+def by_carrier(spark: SparkSession, bootstrap_servers: str, topic: str, door: str) -> DataFrame:
+    """`carrier_delays` of a whole topic, read through `door`: `kafka` or `tidelog`. Beside it the
+    carrier's events, and a digest of all their columns as the source has them."""
+    loaded = (
+        spark.read.format(door)
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", topic)
+        .load()
+    )
+    columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    row = F.from_json(F.col("value").cast("string"), EVENT_SCHEMA)
+    rows = loaded.select(row.alias("row"), F.xxhash64(*columns).alias("digest"))
+    counted = {"events": F.count("*"), "digest": F.bit_xor("digest")}
+    return _delays(rows.select("row.*", "digest").where("event != 'end-of-replay'"), counted)
+
+
 def _parsed(loaded: DataFrame, schema: str) -> DataFrame:
     return loaded.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).select(
         "row.*"
@@ -46,22 +62,22 @@ def _parsed(loaded: DataFrame, schema: str) -> DataFrame:
 
 def carrier_delays(rows: DataFrame) -> DataFrame:
     """Per carrier: departures, departure_delay, arrivals, arrival_delay (minutes)."""
+    return _delays(rows.where(F.col("event").isin("departed", "arrived")), {})
 
+
+def _delays(rows: DataFrame, more: Mapping[str, Column]) -> DataFrame:
     def count_of(event: str) -> Column:
         return F.count_if(F.col("event") == event)
 
     def delay_of(event: str) -> Column:
         return F.coalesce(F.sum(F.when(F.col("event") == event, F.col("delay"))), F.lit(0))
 
-    return (
-        rows.where(F.col("event").isin("departed", "arrived"))
-        .groupBy("carrier")
-        .agg(
-            count_of("departed").alias("departures"),
-            delay_of("departed").alias("departure_delay"),
-            count_of("arrived").alias("arrivals"),
-            delay_of("arrived").alias("arrival_delay"),
-        )
+    return rows.groupBy("carrier").agg(
+        count_of("departed").alias("departures"),
+        delay_of("departed").alias("departure_delay"),
+        count_of("arrived").alias("arrivals"),
+        delay_of("arrived").alias("arrival_delay"),
+        *(column.alias(name) for name, column in more.items()),
     )
 
 

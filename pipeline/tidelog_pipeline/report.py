@@ -66,10 +66,11 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One of Spark's reads: what was served meanwhile, by the brokers' meters."""
+    """One of Spark's reads: what was served meanwhile, by the brokers' meters, and its time."""
 
     name: str
     served: Served
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -146,14 +147,25 @@ def tiers_table(tiers: TierReport) -> Table:
 
 def reads_table(tiers: TierReport) -> Table:
     """Bytes that each of Spark's reads got from where."""
-    table = Table(title="Served, by BytesOutPerSec and RemoteFetchBytesPerSec of all brokers")
+    table = Table(
+        title="Served by brokers: BytesOutPerSec and RemoteFetchBytesPerSec of all of them"
+    )
     table.add_column("read")
-    table.add_column("from the remote tier", justify="right")
-    table.add_column("from disks", justify="right")
+    for column in ("time", "from the remote tier", "from disks"):
+        table.add_column(column, justify="right")
     for read in tiers.reads:
-        served = read.served
-        table.add_row(read.name, _megabytes(served.remote), _megabytes(served.local))
+        served, seconds = read.served, f"{read.seconds:.1f} s"
+        table.add_row(read.name, seconds, _megabytes(served.remote), _megabytes(served.local))
     return table
+
+
+def doors_line(by_brokers: Read, by_tier: Read) -> str:
+    """Both reads of the whole year, in words."""
+    return "The whole year through both doors, every row equal: " + ", ".join(
+        f"{name} {read.seconds:.1f} s and {_megabytes(read.served.remote + read.served.local)} "
+        "served by brokers"
+        for name, read in (("format(kafka)", by_brokers), ("format(tidelog)", by_tier))
+    )
 
 
 def _bytes_of(served: Served) -> dict[str, int]:
@@ -175,7 +187,10 @@ def write_json(checks: Checks, tiers: TierReport | None, path: Path) -> None:
             "local_bytes": at_rest.local,
             "remote_only_share": round(at_rest.remote_only_share, 4),
             "partitions": [asdict(one) for one in at_rest.partitions],
-            "reads": [{"name": read.name, **_bytes_of(read.served)} for read in tiers.reads],
+            "reads": [
+                {"name": read.name, **_bytes_of(read.served), "seconds": round(read.seconds, 2)}
+                for read in tiers.reads
+            ],
             "whole": _bytes_of(tiers.whole_served),
         }
     path.write_text(json.dumps(report, indent=2) + "\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from tidelog_pipeline.flights import (
     load_flights,
     sentinel,
 )
-from tidelog_pipeline.jobs import carrier_delays, stream_daily_delays, stream_to_parquet
+from tidelog_pipeline.jobs import by_carrier, carrier_delays, stream_daily_delays, stream_to_parquet
 from tidelog_pipeline.jobs import events as events_of
 from tidelog_pipeline.replay import create_topic, replay
 from tidelog_pipeline.report import (
@@ -34,12 +35,13 @@ from tidelog_pipeline.report import (
     TierReport,
     checks_table,
     delays_table,
+    doors_line,
     plot,
     reads_table,
     tiers_table,
     write_json,
 )
-from tidelog_pipeline.tiers import BROKERS, tiered_topic
+from tidelog_pipeline.tiers import BROKERS, Served, tiered_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,7 +59,8 @@ SEGMENT_BYTES = 2 << 20  # of 150 MB: less than a twentieth is in segments still
 # The events are of 2013: the default retention of seven days would delete them while Spark reads.
 KEEP_FOR_EVER = {"retention.ms": "-1"}
 WEEK = ("2013-07-01", "2013-07-08")
-WHOLE = "batch: the whole year"
+WHOLE = "batch: the whole year, format(kafka)"
+WHOLE_FROM_TIER = "batch: the whole year, format(tidelog)"
 
 
 def play(spark: SparkSession, bootstrap_servers: str, run: Path, tiers: Tiers | None) -> int:
@@ -127,13 +130,13 @@ class _Demo:
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[None]:
-        """Whatever is served of the events inside is this read's."""
-        if self._tiers is None:
-            yield
-            return
-        before = self._tiers.served(EVENTS_TOPIC)
+        """Whatever is served of the events inside is this read's, and so is the time."""
+        before = Served(0, 0) if self._tiers is None else self._tiers.served(EVENTS_TOPIC)
+        began = time.perf_counter()
         yield
-        self._reads.append(Read(name, self._tiers.served(EVENTS_TOPIC).since(before)))
+        seconds = time.perf_counter() - began
+        after = before if self._tiers is None else self._tiers.served(EVENTS_TOPIC)
+        self._reads.append(Read(name, after.since(before), seconds))
 
     def _stream(self, title: str, rows_new: int) -> None:
         _say(f"Structured Streaming, {title}: days finished so far to {RESULT_TOPIC}")
@@ -147,21 +150,15 @@ class _Demo:
     def _batch(
         self, table: pd.DataFrame, first_half: pd.DataFrame, split_offsets: dict[int, int]
     ) -> pd.DataFrame:
-        """Three batch reads: all, by explicit offsets, by timestamps."""
-        _say("Batch: the whole topic, then by offsets, then by timestamps")
-        spark, servers = self._spark, self._servers
-        whole = events_of(spark, servers, EVENTS_TOPIC).where("event != 'end-of-replay'").cache()
-        with self._reading(WHOLE):
-            count = whole.count()
-        self._checks.number("events in the topic", count, len(table))
-        figures: pd.DataFrame = carrier_delays(whole).toPandas()
-        self._checks.table("delays per carrier, whole year", figures, carrier_figures(table))
+        """Batch reads: all through both doors, by explicit offsets, by timestamps."""
+        _say("Batch: the whole topic through both doors, then by offsets, then by timestamps")
+        figures = self._through_both_doors(table)
         totals = carrier_figures(table)
         for column in ("departures", "departure_delay"):
             self._checks.number(
                 column.replace("_", " "), int(figures[column].sum()), int(totals[column].sum())
             )
-        whole.unpersist()
+        spark, servers = self._spark, self._servers
         ends = {EVENTS_TOPIC: {str(partition): end for partition, end in split_offsets.items()}}
         by_offsets = {"startingOffsets": "earliest", "endingOffsets": json.dumps(ends)}
         with self._reading("batch: by offsets"):
@@ -181,6 +178,18 @@ class _Demo:
             got,
             carrier_figures(table[(table["time"] >= start) & (table["time"] < end)]),
         )
+        return figures
+
+    def _through_both_doors(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The whole year by the brokers and straight from the tier; they must agree in all rows."""
+        found = {}
+        for door, name in (("kafka", WHOLE), ("tidelog", WHOLE_FROM_TIER)):
+            with self._reading(name):
+                found[door] = by_carrier(self._spark, self._servers, EVENTS_TOPIC, door).toPandas()
+        figures: pd.DataFrame = found["kafka"]
+        self._checks.number("events in the topic", int(figures["events"].sum()), len(table))
+        self._checks.table("delays per carrier, whole year", figures, carrier_figures(table))
+        self._checks.table("the same by format(tidelog), every row", found["tidelog"], figures)
         return figures
 
     def _results(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -204,6 +213,8 @@ class _Demo:
             console.print(tiers_table(self._tier_report))
             console.print(reads_table(self._tier_report))
             _say(self._tier_report.summary)
+            whole = {read.name: read for read in self._reads}
+            _say(doors_line(whole[WHOLE], whole[WHOLE_FROM_TIER]))
             faults += self._tier_report.failed
         write_json(self._checks, self._tier_report, self._run / "report.json")
         _say(f"Plot     {self._run / 'delays.png'}")

@@ -57,15 +57,19 @@ def test_the_whole_demo(
     assert code == 0, said.err
     (run,) = (tmp_path / "out").iterdir()
     report = json.loads((run / "report.json").read_text())
-    assert len(report["figures"]) == 10
+    assert len(report["figures"]) == 11
     assert all(figure["equal"] for figure in report["figures"])
     tiers = report["tiers"]
     assert tiers["remote_only_share"] >= 0.8
     assert tiers["whole"]["remote_bytes"] >= tiers["remote_only_bytes"] > 20_000_000
     assert tiers["local_bytes"] > 0
     assert tiers["whole"]["local_bytes"] > 0
-    assert len(tiers["reads"]) == 5
-    assert all(read["remote_bytes"] > 0 for read in tiers["reads"])
+    assert len(tiers["reads"]) == 6
+    (straight,) = [read for read in tiers["reads"] if "tidelog" in read["name"]]
+    assert straight["remote_bytes"] == 0
+    assert 0 < straight["local_bytes"] < tiers["remote_only_bytes"] / 4
+    assert all(read["remote_bytes"] > 0 for read in tiers["reads"] if read is not straight)
+    assert "every row equal: format(kafka)" in said.out
     assert "came from the remote tier and" in said.out
     # Results stay; brokers, their data and the remote tier do not.
     assert {path.name for path in run.iterdir()} == {

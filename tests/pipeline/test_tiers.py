@@ -135,6 +135,11 @@ def test_the_report_says_how_many_bytes_came_from_where(tmp_path: Path) -> None:
     ]
     assert written["tiers"]["whole"] == {"remote_bytes": 9_200_000, "local_bytes": 900_000}
     assert written["tiers"]["remote_only_share"] == 0.9
-    assert written["tiers"]["reads"][0] == {"name": "part", "remote_bytes": 5, "local_bytes": 6}
+    assert written["tiers"]["reads"][0] == {
+        "name": "part",
+        "remote_bytes": 5,
+        "local_bytes": 6,
+        "seconds": 0.0,
+    }
     report.write_json(checks, None, tmp_path / "report.json")
     assert json.loads((tmp_path / "report.json").read_text())["tiers"] is None
