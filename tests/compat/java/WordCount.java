@@ -4,9 +4,13 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Properties;
+import java.util.Set;
+import java.util.function.Function;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.TaskMetadata;
+import org.apache.kafka.streams.ThreadMetadata;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
@@ -27,10 +31,13 @@ final class WordCount {
 
     private void state(ObjectNode answer) {
         answer.put("state", streams.state().name());
-        ArrayNode tasks = answer.putArray("tasks"); // the active ones
-        streams.metadataForLocalThreads().stream()
-            .flatMap(thread -> thread.activeTasks().stream())
-            .map(task -> task.taskId().toString()).sorted().forEach(tasks::add);
+        list(answer.putArray("tasks"), ThreadMetadata::activeTasks);
+        list(answer.putArray("standby"), ThreadMetadata::standbyTasks);
+    }
+
+    private void list(ArrayNode to, Function<ThreadMetadata, Set<TaskMetadata>> tasks) {
+        streams.metadataForLocalThreads().stream().flatMap(thread -> tasks.apply(thread).stream())
+            .map(task -> task.taskId().toString()).sorted().forEach(to::add);
     }
 
     private void start(JsonNode request) {
