@@ -337,6 +337,7 @@ def metadata_log_settings(
         if config.is_alone()
         else own_voter(config, logs.directory_id(config.metadata_directory())),
         listener=config.inter_broker_listener(),
+        min_insync_replicas=config.log_defaults.min_insync_replicas,
         segment_bytes=config.metadata_log_segment_bytes,
         snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         snapshot_interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,

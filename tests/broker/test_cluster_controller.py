@@ -98,8 +98,9 @@ async def test_a_silent_broker_is_fenced_and_comes_back(three: Three) -> None:
 async def test_all_silent_are_fenced_one_after_the_other(three: Three) -> None:
     await three.pass_time(9.1)
     assert all(three.broker(node_id).fenced for node_id in (1, 2, 3))
-    assert three.partition().leader == -1
-    assert len(three.partition().isr) == 1
+    assert (three.partition().leader, three.partition().isr) == (-1, ())
+    (last,) = three.partition().eligible_leader_replicas
+    assert three.partition().last_known_eligible_leader_replicas == (last,)
 
 
 @running
@@ -261,13 +262,15 @@ async def test_unclean_elections_when_the_setting_changes_and_in_rounds(three: T
         await three.pass_time(9.1, *range(1, node_id))
     await three.join(2)
     await three.pass_time(9.1, 2)
-    assert (three.partition().leader, three.partition().isr) == (-1, (1,))
+    assert (three.partition().leader, three.partition().isr) == (-1, ())
+    assert three.partition().eligible_leader_replicas == (1,)
     change = Change("unclean.leader.election.enable", SET, "true")
     resource = Resource(2, "t", [change], replaces=False)
     await three.controller.alter_configs([resource], validate_only=True)
     assert three.partition().leader == -1
     await three.controller.alter_configs([resource], validate_only=False)
     assert (three.partition().leader, three.partition().isr) == (2, (2,))
+    assert three.partition().eligible_leader_replicas == ()
     assert three.partition().leader_recovery_state == 1
 
 

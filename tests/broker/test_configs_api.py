@@ -179,9 +179,10 @@ def test_one_unknown_type_spoils_the_request() -> None:
 def test_describe_brokers() -> None:
     async def run() -> None:
         broker = await Broker().start()
-        assert (await broker.describe(BROKER, "")).configs == []
+        (first,) = (await broker.describe(BROKER, "")).configs
+        assert (first.name, first.value, first.config_source) == ("min.insync.replicas", "1", 3)
         await broker.set(BROKER, "", "log.retention.ms", "777000")
-        (shared,) = (await broker.describe(BROKER, "")).configs
+        (shared,) = (await broker.describe(BROKER, "", "log.retention.ms")).configs
         assert (shared.name, shared.value, shared.config_source) == (
             "log.retention.ms",
             "777000",

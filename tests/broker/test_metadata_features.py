@@ -23,7 +23,11 @@ from tidelog.start_error import StartError
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 
-WITHOUT = {"metadata.version": 30, "transaction.version": 2}
+WITHOUT = {
+    "metadata.version": 30,
+    "eligible.leader.replicas.version": 1,
+    "transaction.version": 2,
+}
 OF_GROUPS = ("group.version", "share.version", "streams.version")
 WITH = WITHOUT | dict.fromkeys(OF_GROUPS, 1)
 
@@ -41,10 +45,10 @@ def test_a_new_cluster_begins_with_the_levels(level_of_groups: int) -> None:
     levels = initial_levels()
     assert levels == (WITH if level_of_groups else WITHOUT)
     assert next(iter(levels)) == "metadata.version", "it says how to read what follows"
-    image = replay(
-        ClusterImage(cluster_id="c"), bootstrap_records(), offset=1, leader_epoch=1, controller_id=1
-    )
+    records = bootstrap_records(levels, min_insync_replicas=2)
+    image = replay(ClusterImage(cluster_id="c"), records, offset=1, leader_epoch=1, controller_id=1)
     assert image.features == levels
+    assert image.broker_configs == {"": {"min.insync.replicas": "2"}}
     formatted = decode_snapshot(SnapshotId(0, 0), bootstrap_checkpoint(1_700_000_000_000), "c")
     assert formatted.features == levels
 

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.metadata import CLUSTER_ID, DIRECTORY_ID, NODE_ID, Metadata
+from support.quorum_nodes import setting, settings_in
 from tidelog.cluster.metadata.features import initial_levels
+from tidelog.cluster.metadata.image import ClusterImage
+from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.metadata.records import decode_batch, levels_after, record_version
 from tidelog.cluster.metadata.settings import METADATA_TOPIC_ID
+from tidelog.cluster.metadata.snapshots import encode_snapshot
 from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode, ProtocolError
@@ -23,7 +27,6 @@ from tidelog_protocol.records import Record, build_batch, iter_records
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog_protocol.schema import Message
 
 VECTORS = Path(__file__).parent / "vectors" / "cluster_metadata"
@@ -33,10 +36,6 @@ LOG = f"{FOLDER}/00000000000000000000.log"
 
 def feature(name: str, level: int = 1) -> tables.FeatureLevelRecord:
     return tables.FeatureLevelRecord(name=name, feature_level=level)
-
-
-def setting(name: str, value: str | None = "1") -> tables.ConfigRecord:
-    return tables.ConfigRecord(resource_type=4, resource_name="", name=name, value=value)
 
 
 def kafka_batches() -> list[tuple[Any, bytes]]:
@@ -168,6 +167,18 @@ def test_leader_change_is_kafkas() -> None:
     assert ours[21:23] == batch[21:23]
 
 
+def test_a_new_cluster_begins_as_kafkas() -> None:
+    """Levels of features, and a `min.insync.replicas` of all brokers for the eligible replicas."""
+    data = Metadata().disk.files().read_bytes(LOG)
+    position, ours = list(iter_batches(data))[1]
+    header, kafkas = kafka_batches()[1]
+    assert (ours.base_offset, ours.attributes) == (header.base_offset, header.attributes)
+    first = data[position : position + ours.size_in_bytes]
+    assert [record[2:] for record in iter_records(first)] == [
+        record[2:] for record in iter_records(kafkas)
+    ]
+
+
 def test_files_beside_the_log() -> None:
     metadata = Metadata()
     asyncio.run(metadata.register())
@@ -187,6 +198,7 @@ def test_first_start_and_restart() -> None:
         metadata = Metadata()
         assert metadata.log.image.features == {
             "metadata.version": 30,
+            "eligible.leader.replicas.version": 1,
             "transaction.version": 2,
             "group.version": 1,
             "share.version": 1,
@@ -203,7 +215,7 @@ def test_first_start_and_restart() -> None:
         metadata.start()
         image = metadata.log.image
         assert image.cluster_id == CLUSTER_ID
-        assert image.broker_configs == before.broker_configs == {"": {"a": "1"}}
+        assert settings_in(image) == settings_in(before) == {"a": "1"}
         assert image.brokers == before.brokers
         assert image.leader_epoch == before.leader_epoch + 1
         assert image.features == initial_levels(), "bootstrapped once"
@@ -216,6 +228,45 @@ def test_first_start_and_restart() -> None:
         assert new is metadata.log.image
 
     asyncio.run(run())
+
+
+def formatted_disk(levels: dict[str, int]) -> SimDisk:
+    disk = SimDisk(0)
+    files = disk.files()
+    files.make_dirs("data")
+    image = ClusterImage(cluster_id="", features=levels)
+    files.write_atomic("data/bootstrap.checkpoint", encode_snapshot(image, 1)[1])
+    return disk
+
+
+@pytest.mark.parametrize("eligible", [{}, {"eligible.leader.replicas.version": 0}])
+def test_a_directory_keeps_the_levels_that_it_was_formatted_with(eligible: dict[str, int]) -> None:
+    """An older tidelog's, or one of `kafka-storage format --feature`: nothing is turned on."""
+    levels = {"metadata.version": 30, "transaction.version": 2, **eligible}
+    metadata = Metadata(formatted_disk(levels))
+    for _ in range(2):
+        asyncio.run(metadata.register())
+        image = metadata.log.image
+        assert {name: level for name, level in image.features.items() if level} == {
+            name: level for name, level in levels.items() if level
+        }
+        assert image.broker_configs == {}
+        metadata.disk.kill()
+        metadata.start()
+
+
+def test_levels_of_the_format_are_known_before_anything_is_written() -> None:
+    levels = {"metadata.version": 31, "new.version": 1}
+    disk = formatted_disk(levels)
+    log = MetadataLog(Metadata().log._settings._replace(files=disk.files()))
+    log.open()
+    assert log.levels_at_end() == levels
+    assert log.log.log_end_offset == 0
+
+
+def test_a_format_without_a_metadata_version_is_refused() -> None:
+    with pytest.raises(ProtocolError, match=r"bootstrap\.checkpoint names no metadata\.version"):
+        Metadata(formatted_disk({}))
 
 
 def test_epochs_never_come_twice_even_if_the_log_lost_them() -> None:
@@ -263,7 +314,7 @@ def test_power_failure_leaves_old_or_new_never_half(seed: int) -> None:
             acknowledged.append(number)
 
         await metadata.register()
-        start = len(metadata.log.image.broker_configs.get("", {})) // 5
+        start = len(settings_in(metadata.log.image)) // 5
         tasks = [asyncio.ensure_future(one(start + number)) for number in range(count)]
         for _ in range(chance.randint(0, 12)):
             await asyncio.sleep(0)
@@ -279,7 +330,7 @@ def test_power_failure_leaves_old_or_new_never_half(seed: int) -> None:
         for _ in range(4):
             acknowledged = await live(metadata, chance.randint(1, 6))
             metadata.start()
-            settings = metadata.log.image.broker_configs.get("", {})
+            settings = settings_in(metadata.log.image)
             assert len(settings) % 5 == 0, "an operation is whole"
             operations = len(settings) // 5
             assert operations >= total + len(acknowledged)
@@ -303,10 +354,10 @@ def test_torn_tail(cut: int) -> None:
         size = max(kept, file.size() - cut)
         file.truncate(size)
         metadata.start()
-        assert metadata.log.image.broker_configs == {"": {"kept": "1"}}
+        assert settings_in(metadata.log.image) == {"kept": "1"}
         await metadata.register()
         await metadata.log.commit([setting("next")])
-        assert metadata.log.image.broker_configs[""] == {"kept": "1", "next": "1"}
+        assert settings_in(metadata.log.image) == {"kept": "1", "next": "1"}
 
     asyncio.run(run())
 
@@ -327,7 +378,7 @@ def test_listeners_are_called_in_order_before_commit_returns() -> None:
         assert [name for name, _, _ in told] == ["first", "second"]
         assert told[0][1] is before
         assert told[0][2] is metadata.log.image
-        assert metadata.log.image.broker_configs == {"": {"a": "1"}}
+        assert settings_in(metadata.log.image) == {"a": "1"}
 
     asyncio.run(run())
 
@@ -351,8 +402,8 @@ def test_commits_during_an_fsync_share_the_next_one() -> None:
         await asyncio.sleep(0)
         others = [asyncio.ensure_future(one(number)) for number in range(1, 9)]
         await asyncio.sleep(0)
-        assert metadata.log.image.broker_configs == {}, "nothing is shown before it is on disk"
-        assert len(metadata.log.latest.broker_configs[""]) == 9
+        assert settings_in(metadata.log.image) == {}, "nothing is shown before it is on disk"
+        assert len(settings_in(metadata.log.latest)) == 9
         metadata.executor.release()
         await asyncio.gather(first, *others)
         assert order == list(range(9))
@@ -391,7 +442,7 @@ def test_a_cancelled_commit_happens_all_the_same() -> None:
         await asyncio.gather(task, return_exceptions=True)
         metadata.executor.release()
         await metadata.log.commit([setting("b")])
-        assert metadata.log.image.broker_configs == {"": {"a": "1", "b": "1"}}
+        assert settings_in(metadata.log.image) == {"a": "1", "b": "1"}
 
     asyncio.run(run())
 
@@ -405,7 +456,7 @@ def test_a_failed_fsync_is_the_end() -> None:
             await metadata.log.commit([setting("a")])
         assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert [str(failure) for failure in metadata.failures] == ["disk on fire"]
-        assert metadata.log.image.broker_configs == {}
+        assert settings_in(metadata.log.image) == {}
         metadata.executor.error = None
         for records in ([setting("b")], []):
             with pytest.raises(StorageError, match="has failed"):
@@ -427,10 +478,10 @@ def test_a_full_disk_refuses_one_operation() -> None:
         assert metadata.log.latest is metadata.log.image
         metadata.disk.capacity_bytes = None
         await metadata.log.commit([setting("b")])
-        assert metadata.log.image.broker_configs == {"": {"b": "1"}}
+        assert settings_in(metadata.log.image) == {"b": "1"}
         metadata.disk.power_failure()
         metadata.start()
-        assert metadata.log.image.broker_configs == {"": {"b": "1"}}
+        assert settings_in(metadata.log.image) == {"b": "1"}
 
     asyncio.run(run())
 
@@ -461,7 +512,7 @@ def test_close_waits_and_refuses_afterwards() -> None:
         with pytest.raises(StorageError):
             await metadata.log.commit([setting("b")])
         metadata.start()
-        assert metadata.log.image.broker_configs == {"": {"a": "1"}}
+        assert settings_in(metadata.log.image) == {"a": "1"}
 
     asyncio.run(run())
 

@@ -18,7 +18,7 @@ from support.metadata import (
 )
 from support.metadata import cluster as cluster_image
 from support.metadata import topic as topic_image
-from support.quorum_nodes import setting, simulate
+from support.quorum_nodes import setting, settings_in, simulate
 from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
 from tidelog.cluster.metadata.quorum_state import QuorumStateError
@@ -239,7 +239,7 @@ def test_a_lost_log_below_its_snapshot_begins_there() -> None:
         assert log.log.log_start_offset == newest.end_offset
         assert log.image.leader_epoch > newest.epoch
         await log.commit([setting("more")])
-        assert log.image.broker_configs[""]["more"] == "1"
+        assert settings_in(log.image)["more"] == "1"
 
     asyncio.run(run())
 

@@ -21,6 +21,7 @@ from sim.cluster.transactions_zombies import tell
 from sim.cluster.work.seeds import work_of
 from sim.consumer_groups import run_consumer_groups
 from sim.cuts import run_cuts
+from sim.eligible import run_eligible
 from sim.failed_directory import run_failed_directory
 from sim.faults import Fault
 from sim.folder_lives import run_folder_lives
@@ -183,6 +184,7 @@ GROUNDS = (
     Ground("scrubs", healing.MUTANTS, _play(run_scrubs)),
     Ground("lost voter", folders.VOTERS, _play(run_lost_voter)),
     Ground("failed directory", cluster.DIRECTORIES, _play(run_failed_directory)),
+    Ground("eligible leader replicas", cluster.ELIGIBLE, _play(run_eligible)),
     Ground("half fenced", cluster.HALF_FENCED, _play(run_half_fenced)),
     Ground("careless administrators", strangers.CARELESS, _play(run_careless)),
     Ground("slow disk", cluster.SLOW_DISK, _play(lambda _seed: fail_over()), _is_first),

@@ -188,6 +188,11 @@ FOUND_AT = {
     "swap-in-two-steps": 11,
     "swap-in-what-is-not-durable": 29,
     "take-any-copy": 4,
+    # eligible leader replicas
+    "a-crash-keeps-the-eligible": 1,
+    "anybody-is-the-last-leader": 1,
+    "eligible-whatever-the-minimum": 0,
+    "the-last-leader-does-not-lead": 0,
     # half fenced
     "a-half-fenced-life-goes-on": 0,
     "a-new-controller-settles-nothing": 1,

@@ -42,11 +42,17 @@ if TYPE_CHECKING:
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 PORT = 9093
+PROBED = "7"  # the broker of `setting`: a new cluster has settings of all brokers
 
 
 def setting(name: str, value: str | None = "1") -> tables.ConfigRecord:
-    """A record that the image shows."""
-    return tables.ConfigRecord(resource_type=4, resource_name="", name=name, value=value)
+    """A record that the image shows (`settings_in`)."""
+    return tables.ConfigRecord(resource_type=4, resource_name=PROBED, name=name, value=value)
+
+
+def settings_in(image: ClusterImage) -> dict[str, str]:
+    """What an image shows of `setting` records."""
+    return dict(image.broker_configs.get(PROBED, {}))
 
 
 class QuorumNode:
@@ -212,7 +218,7 @@ class QuorumNode:
     @property
     def settings(self) -> dict[str, str]:
         """What the image shows of `setting` records."""
-        return dict(self.metadata.image.broker_configs.get("", {}))
+        return settings_in(self.metadata.image)
 
     async def commit(self, *names: str) -> None:
         """Commit settings as one operation."""

@@ -44,11 +44,6 @@ def one_batch_at_least(reference: Any, tidelog: Any) -> bool:
     return bool(reference == "hex:" and tidelog.endswith(" bytes)"))
 
 
-def last_in_sync(reference: Any, tidelog: Any) -> bool:
-    """The third broker, gone, is still in sync here, and eligible there."""
-    return (reference, tidelog) in (([], [3]), ([3], []))
-
-
 def refused_here(reference: Any, tidelog: Any) -> bool:
     """The reference takes it, tidelog refuses it."""
     return (reference, tidelog) == (0, 42) or (reference is None and isinstance(tidelog, str))
@@ -60,8 +55,6 @@ NEW_CONFIGS = (
     "remote.copy.lag.bytes",
     "remote.copy.lag.ms",
 )
-ELR = "Kafka sets it cluster-wide with its eligible leader replicas, which tidelog has not"
-NO_ELR = "without eligible leader replicas (KIP-966) the last replica stays in the ISR when it goes"
 LEFT_BEHIND = (
     "what an earlier reassignment added and the last one does not want is dropped at once; the"
     " reference keeps it among both the adding and the removing ones, and then never ends"
@@ -77,12 +70,7 @@ ALLOWED = (
     Allowed("ApiVersions-served-*", "*.ranges.18.1", NEWER),
     Allowed("ApiVersions-served-*", "*.ranges.42.1", NEWER),
     Allowed("ApiVersions-api-versions-fallback-*", "*.api_keys.0.max_version", NEWER),
-    Allowed("ApiVersions-served-*", "*.finalized_features.eligible.leader.replicas.version", ELR),
     *[Allowed("*", f"*.{config}", NEWER, new_here) for config in NEW_CONFIGS],
-    Allowed("CreateTopics-*", "*.min.insync.replicas.config_source", ELR),
-    Allowed("DeleteTopics-created-again-*", "*.min.insync.replicas.config_source", ELR),
-    Allowed("DescribeConfigs-*", "*.min.insync.replicas.config_source", ELR),
-    Allowed("DescribeConfigs-*", "*.min.insync.replicas.synonyms", ELR),
     Allowed(
         "ListTransactions-patterns-*",
         "[[]16].*",
@@ -144,20 +132,6 @@ ALLOWED = (
         " brokers by signed tokens), is unknown to it, and refused at the start",
         not_served,
     ),
-    *[
-        Allowed(run, path, NO_ELR, last_in_sync)
-        for run, path in (
-            ("Metadata-a-broker-is-gone-*", "*.isr_nodes"),
-            ("DescribeTopicPartitions-described-without-it-*", "*.isr_nodes"),
-            ("DescribeTopicPartitions-described-without-it-*", "*.eligible_leader_replicas"),
-            ("DescribeTopicPartitions-described-without-it-*", "*.last_known_elr"),
-            ("UnregisterBroker-forgotten-*", "*.isr_nodes"),
-            ("ElectLeaders-unclean-*", "*.isr_nodes"),
-            ("AlterPartitionReassignments-moves-of-the-offline-*", "*.isr_nodes"),
-        )
-    ],
-    Allowed("AlterPartitionReassignments-moves-of-the-offline-*", "[[]3]*", NO_ELR),
-    Allowed("AlterPartitionReassignments-moves-of-the-offline-*", "[[]4]*", NO_ELR),
     Allowed(
         "IncrementalAlterConfigs-*@controller",
         "*.responses.0.error_*",

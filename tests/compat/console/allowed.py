@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from compat.conformance.allowed import ELR, NEWER
+from compat.conformance.allowed import NEWER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,14 +24,6 @@ class Allowed(NamedTuple):
 
 
 ALLOWED = (
-    *(
-        Allowed(name, r"min\.insync\.replicas=1,", "", ELR)
-        for name in ("topics", "reassignments", "elections")
-    ),
-    Allowed("configs", r"min\.insync\.replicas=1 sensitive=.*\n", "", ELR),
-    Allowed("features", r"(eligible\.\S+ .*FinalizedVersionLevel: )1", r"\g<1>0", ELR),
-    Allowed("metadata-shell", r"min\.insync\.replicas:\n1\n", "", ELR),
-    Allowed("metadata-shell", r"finalized_eligible\S+\n1\n", "", ELR),
     Allowed("cluster-and-quorum", r"(?<=ApiVersions\(18\): 0 to )4", "5", NEWER),
     Allowed("cluster-and-quorum", r"(?<=DeleteGroups\(42\): 0 to )2", "3", NEWER),
 )

@@ -16,6 +16,7 @@ from tidelog.simulation.machines import host_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
+from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
     from sim.cluster.world import ClusterWorld
@@ -59,12 +60,13 @@ class CoordinatorClient:
             if self.node_id is None:
                 await self._find()
             assert self.node_id is not None
+            heard = self._epoch_at(self.node_id)
             response = await self.cluster.ask(self.node_id, message, version)
         except Lost:
             self.node_id = None
             await asyncio.sleep(PAUSE_S)
             raise
-        is_witness = before is not None and before == self.term() and before[0] == self.node_id
+        is_witness = before == self.term() and before == (self.node_id, heard)
         self.life = before if is_witness else None
         return response
 
@@ -81,6 +83,17 @@ class CoordinatorClient:
     def term(self) -> Term | None:
         """Its coordinator now."""
         return term_of(self.world, self.group)
+
+    def _epoch_at(self, node_id: int) -> int | None:
+        """The leader epoch of the group's partition as a broker itself has it."""
+        image = self.world.machines.image()
+        topic = None if image is None else image.topics.get(OFFSETS_TOPIC)
+        server: Any = dict(self.world.machines.servers()).get(node_id)
+        if topic is None or server is None or not server.is_built:
+            return None
+        index = partition_for(self.group, len(topic.partitions))
+        partition = server.replicas.hosted(TopicPartition(OFFSETS_TOPIC, index))
+        return None if partition is None else partition.leader_epoch
 
     def forget(self) -> None:
         """It is not the coordinator: find another."""

@@ -1,9 +1,10 @@
 """What must hold of replicas, leaders and in-sync replicas, after every step of a broker.
 
 The newest committed image says who is in sync; the simulation remembers how far each log reaches,
-of the dead, too. Everybody in sync has everything below the highest high watermark that a leader
-ever had: that is all that elections rely on. A broker that lost its power is excused until the
-controller knows of its new life.
+of the dead, too. Everybody in sync, and every eligible leader replica, has everything below the
+highest high watermark that a leader ever had: that is all that elections rely on. So has the last
+leader, which may lead again when nobody is left (KIP-966). A broker that lost its power is excused
+until the controller knows of its new life.
 """
 
 from __future__ import annotations
@@ -61,6 +62,12 @@ def _fenced_meanwhile(metadata: Any, first: int) -> set[int]:
     ]
     changes = (one for one in records if isinstance(one, BrokerRegistrationChangeRecord))
     return {one.broker_id for one in changes if one.fenced == 1}
+
+
+def may_lead(state: PartitionImage) -> tuple[int, ...]:
+    """Those to lead next: in sync, else eligible, else the last leader (KIP-966)."""
+    last = state.last_known_eligible_leader_replicas
+    return state.isr or state.eligible_leader_replicas or last
 
 
 class InSyncChecker:
@@ -167,8 +174,7 @@ class InSyncChecker:
         if high_watermark > memory.committed_end:
             memory.committed_end = high_watermark
             if memory.state is not None:
-                for member in memory.state.isr:
-                    self._check_member(memory, member)
+                self._check_members(memory, memory.state)
 
     def _check_new_leader(
         self, memory: PartitionMemory, node_id: int, epoch: int, end: int
@@ -193,16 +199,25 @@ class InSyncChecker:
             f"{move} with {partition.isr} in sync",
         )
 
+    def _check_members(self, memory: PartitionMemory, state: PartitionImage) -> None:
+        for member in (*state.isr, *state.eligible_leader_replicas):
+            self._check_member(memory, member)
+
     def _check_member(self, memory: PartitionMemory, node_id: int) -> None:
-        """Who is in sync, as the controller committed it, has all that was committed."""
+        """Who is in sync or eligible, as the controller committed it, has all that was
+        committed."""
         state = memory.state
-        if state is None or node_id not in state.isr or self._is_excused(node_id):
+        if state is None or self._is_excused(node_id):
+            return
+        is_in_sync = node_id in state.isr
+        if not is_in_sync and node_id not in state.eligible_leader_replicas:
             return
         end = memory.ends.get(node_id, 0)
         if end < memory.committed_end:
+            what = "in sync" if is_in_sync else "eligible"
             require(
                 False,
-                f"{memory.name}: {node_id} is in sync (partition epoch {state.partition_epoch})"
+                f"{memory.name}: {node_id} is {what} (partition epoch {state.partition_epoch})"
                 f" with a log up to {end}, and {memory.committed_end} was committed",
             )
 
@@ -229,7 +244,7 @@ class InSyncChecker:
                 if before is not None and _is_unclean(before, state):
                     living = [
                         member
-                        for member in before.isr
+                        for member in (*before.isr, *before.eligible_leader_replicas)
                         if member in active_before
                         and self._active.get(member) == active_before[member]
                         and member not in _fenced_meanwhile(metadata, first)
@@ -240,8 +255,7 @@ class InSyncChecker:
                 if before is None or (before.leader, before.isr) != (state.leader, state.isr):
                     led = f"is led by {state.leader} in epoch {state.leader_epoch}"
                     self._tell(memory.name, f"{led}, in sync {state.isr}")
-                for member in state.isr:
-                    self._check_member(memory, member)
+                self._check_members(memory, state)
 
     def _elect_unclean(
         self, key: Key, before: PartitionImage, state: PartitionImage, living: list[int]
@@ -250,8 +264,8 @@ class InSyncChecker:
         memory = self.memories[key]
         require(
             key in self.unclean and not living,
-            f"{memory.name}: {state.leader} is elected, which was not in sync as {before.isr} were;"
-            f" {living} of them live",
+            f"{memory.name}: {state.leader} is elected, which was not in sync as {before.isr} were,"
+            f" nor eligible as {before.eligible_leader_replicas}; {living} of them live",
         )
         memory.committed_end = self.unclean[key](before, state)
         memory.unclean_epoch, memory.leading = state.leader_epoch, None
@@ -270,6 +284,8 @@ class InSyncChecker:
             f" {state.leader} in epoch {state.leader_epoch}",
         )
         joined = set(state.isr) - set(before.isr)
+        if state.leader in before.eligible_leader_replicas:  # elected before any other joined
+            joined.discard(state.leader)
         if not joined or state.leader_recovery_state == RECOVERING:
             return
         asked = any(
@@ -286,10 +302,13 @@ class InSyncChecker:
 
 
 def _is_unclean(before: PartitionImage, state: PartitionImage) -> bool:
-    """Whether a leader was elected that was not in sync."""
+    """Whether a leader was elected that may lack committed records: it was neither in sync nor
+    eligible, nor the last leader."""
     is_new = state.leader >= 0 and state.leader_epoch > before.leader_epoch
     is_recovering = state.leader_recovery_state == RECOVERING
-    return is_new and is_recovering and state.leader not in before.isr
+    sure = {*before.isr, *before.eligible_leader_replicas}
+    sure.update(before.last_known_eligible_leader_replicas)
+    return is_new and is_recovering and state.leader not in sure
 
 
 def _active(image: ClusterImage) -> dict[int, int]:

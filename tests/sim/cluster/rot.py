@@ -22,6 +22,7 @@ import random
 from typing import TYPE_CHECKING
 
 from sim.cluster.checkers import COMPACTED_TOPICS
+from sim.cluster.in_sync_checkers import may_lead
 from sim.history import require
 from sim.raw_logs import DATA, read_log
 from tidelog.simulation.machine import in_lane
@@ -145,7 +146,7 @@ class Rot:
             return
         state = self._newest(damage)
         is_to_lead = state is not None and damage.is_in_header and state.leader == damage.node_id
-        if is_to_lead or (state is not None and state.isr == (damage.node_id,)):
+        if is_to_lead or (state is not None and may_lead(state) == (damage.node_id,)):
             self._undo(damage)
 
     def before_death(self, machine: Machine) -> None:
@@ -163,7 +164,7 @@ class Rot:
             return False
         by_id = self.world.machines.by_id
         ready = {node_id for node_id, other in by_id.items() if other.is_ready}
-        return not ready & set(state.isr) - {damage.node_id} and self._undo(damage)
+        return not ready & set(may_lead(state)) - {damage.node_id} and self._undo(damage)
 
     def _undo(self, damage: Damage) -> bool:
         if not damage.undo():
@@ -268,7 +269,7 @@ class Rot:
         if not await in_lane("test", machine.stop()) or machine.server is not None:
             return
         state = self._newest(damage)
-        if state is None or damage.node_id in state.isr:
+        if state is None or damage.node_id in may_lead(state):
             return  # others may have died meanwhile, and this one is to lead
         disk = machine.disk
         if rng.random() < 0.5:

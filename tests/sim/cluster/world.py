@@ -17,6 +17,7 @@ from sim.cluster.file_rot import FileRot
 from sim.cluster.groups import ClusterGroup, ClusterMember
 from sim.cluster.growth import Operator
 from sim.cluster.header_rot import header_rot_settings
+from sim.cluster.in_sync_checkers import may_lead
 from sim.cluster.metadata_rot import MetadataRot
 from sim.cluster.moves import Mover
 from sim.cluster.producers import (
@@ -171,7 +172,7 @@ class ClusterWorld:
         await self.within(SERVED_S_MAX, what, lambda: self._alive(node_id))
         image = self.machines.image()
         topics = () if image is None else image.topics.values()
-        if any(state.isr == (node_id,) for topic in topics for state in topic.partitions):
+        if any(may_lead(state) == (node_id,) for topic in topics for state in topic.partitions):
             self._keepers[node_id] = self.spawn("test", self._keep(machine))
             return False
         del self.machines.by_id[node_id]

@@ -53,6 +53,7 @@ CLUSTER_MUTANTS: dict[str, Planting] = {
 TIER_MUTANTS: dict[str, Planting] = tier.CLUSTER  # to be found by seeds that have a remote tier
 _PLAYED: tuple[Mapping[str, Planting], ...] = (  # chance seldom meets these
     cluster.DIRECTORIES,
+    cluster.ELIGIBLE,
     cluster.HALF_FENCED,
     cluster.SLOW_DISK,
     files.PLAYED,

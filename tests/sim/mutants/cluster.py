@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.controller import brokers as controller_brokers
 from tidelog.cluster.controller import partitions as controller_partitions
-from tidelog.cluster.controller.changes import PartitionDraft
+from tidelog.cluster.controller.changes import PartitionDraft, Rules
+from tidelog.cluster.controller.partitions import Changes
 from tidelog.cluster.controller.sessions import Sessions
 from tidelog.cluster.lifecycle import BrokerLifecycle
 from tidelog.cluster.metadata.durable import DurableEnd
+from tidelog.cluster.metadata.image import NO_LEADER
 from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.quorum.core import QuorumCore
 from tidelog.coordinators.groups.shard import GroupShard
@@ -306,6 +308,39 @@ def unread_logs_begin_anew(patch: Patch) -> None:
     patch(LostLogs, "_find_unread", lambda *_: None)
 
 
+def a_crash_keeps_the_eligible(patch: Patch) -> None:
+    """A broker that crashed leaves the in-sync replicas, and stays eligible with what is left."""
+    patch(Changes, "without_unclean", Changes.without)
+
+
+def eligible_whatever_the_minimum(patch: Patch) -> None:
+    """Whoever leaves the in-sync replicas is eligible, also where the others go on without it."""
+    original = Rules.__init__
+
+    def init(self: Rules, **named: Any) -> None:
+        original(self, **{**named, "min_isr": 1 << 30})
+
+    patch(Rules, "__init__", init)
+
+
+def the_last_leader_does_not_lead(patch: Patch) -> None:
+    """A partition that nobody is left of has no leader for ever."""
+    patch(PartitionDraft, "_last_known_leader", lambda _self: NO_LEADER)
+
+
+def anybody_is_the_last_leader(patch: Patch) -> None:
+    """The first replica that lives leads in the place of the last leader."""
+    original = PartitionDraft._last_known_leader
+
+    def last_known_leader(self: PartitionDraft) -> int:
+        if self.isr or self._eligible or not self.partition.last_known_eligible_leader_replicas:
+            return original(self)
+        living = (one for one in self.replicas if self._rules.may_lead(self.partition, one))
+        return next(living, NO_LEADER)
+
+    patch(PartitionDraft, "_last_known_leader", last_known_leader)
+
+
 MUTANTS = {
     "begin-where-the-deleted-ended": begin_where_the_deleted_ended,
     "believe-every-checksum": believe_every_checksum,
@@ -332,6 +367,12 @@ MUTANTS = {
     "commit-without-a-majority": commit_without_a_majority,
     "metadata-before-fsync": metadata_before_fsync,
     "follow-without-producers": follow_without_producers,
+}
+ELIGIBLE = {
+    "a-crash-keeps-the-eligible": a_crash_keeps_the_eligible,
+    "anybody-is-the-last-leader": anybody_is_the_last_leader,
+    "eligible-whatever-the-minimum": eligible_whatever_the_minimum,
+    "the-last-leader-does-not-lead": the_last_leader_does_not_lead,
 }
 HALF_FENCED = {
     "a-half-fenced-life-goes-on": a_half_fenced_life_goes_on,

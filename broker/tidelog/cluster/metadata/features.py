@@ -51,7 +51,7 @@ STREAMS_VERSION = 1  # KIP-1071
 KRAFT_FEATURE = "kraft.version"  # 0: the voters are those of the settings
 DYNAMIC_LEVEL = 1  # of kraft.version: those of the metadata log (KIP-853)
 ELIGIBLE_FEATURE = "eligible.leader.replicas.version"
-ELIGIBLE_VERSION = 1  # KIP-966; new clusters begin at 0
+ELIGIBLE_VERSION = 1  # KIP-966
 
 # Kafka 4.3's: those that are not supported here are at level 0 and stay there.
 KAFKA_FEATURES = frozenset(
@@ -82,12 +82,11 @@ def supported_levels() -> dict[str, tuple[int, int]]:
 
 
 def initial_levels() -> dict[str, int]:
-    """Return the levels in the metadata log of a new cluster."""
-    return {
-        name: highest
-        for name, (_, highest) in supported_levels().items()
-        if name not in (ELIGIBLE_FEATURE, KRAFT_FEATURE)
-    }
+    """Return the levels in the metadata log of a new cluster, in Kafka's order: that of
+    `metadata.version` says how to read the others."""
+    levels = {name: highest for name, (_, highest) in supported_levels().items()}
+    del levels[KRAFT_FEATURE]
+    return {METADATA_FEATURE: levels.pop(METADATA_FEATURE), **dict(sorted(levels.items()))}
 
 
 def registers_controllers(features: Mapping[str, int]) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.metadata.durable import check_order
+from tidelog.cluster.metadata.features import METADATA_FEATURE, initial_levels
 from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.cluster.metadata.records import decode_batch
 from tidelog.cluster.metadata.settings import (
@@ -14,7 +15,10 @@ from tidelog.cluster.metadata.settings import (
 )
 from tidelog_protocol.batch import LENGTH_OVERHEAD, crc_is_valid, iter_batches
 from tidelog_protocol.errors import ProtocolError
-from tidelog_protocol.messages.metadata_records import UserScramCredentialRecord
+from tidelog_protocol.messages.metadata_records import (
+    FeatureLevelRecord,
+    UserScramCredentialRecord,
+)
 from tidelog_storage.checkpoints import write_partition_metadata
 from tidelog_storage.config import LogConfig
 from tidelog_storage.folders import make_durable_folder
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.snapshotter import Snapshotter
     from tidelog_storage.log import Log
 
-__all__ = ["formatted_users", "load_metadata_log"]
+__all__ = ["Formatted", "formatted", "load_metadata_log"]
 
 BATCH_BYTES_MAX = 8 << 20
 
@@ -84,13 +88,21 @@ def load_metadata_log(
     return log, image
 
 
-def formatted_users(settings: MetadataLogSettings) -> list[UserScramCredentialRecord]:
-    """Return the SCRAM users that formatting gave a new cluster (KIP-900); ProtocolError if the
-    file is damaged. Its levels of features do not count: those of this version do."""
+class Formatted(NamedTuple):
+    """What formatting gave a new cluster."""
+
+    levels: dict[str, int]
+    """Levels of features."""
+    users: list[UserScramCredentialRecord]
+    """SCRAM users (KIP-900)."""
+
+
+def formatted(settings: MetadataLogSettings) -> Formatted:
+    """Return what a new cluster begins with; ProtocolError if the file is damaged."""
     path = f"{settings.directory}/{BOOTSTRAP_CHECKPOINT}"
     if not settings.files.exists(path):
-        return []
-    users: list[UserScramCredentialRecord] = []
+        return Formatted(initial_levels(), [])
+    first = Formatted({}, [])
     view = memoryview(settings.files.read_bytes(path))
     end, is_whole = 0, False
     for position, header in iter_batches(view):
@@ -98,9 +110,13 @@ def formatted_users(settings: MetadataLogSettings) -> list[UserScramCredentialRe
         if not crc_is_valid(view, header, position):
             raise ProtocolError(f"{path} is damaged at byte {position}")
         is_whole = header.is_control and position > 0  # it ends with a footer
-        if not header.is_control:
-            records = decode_batch(view[position:end])
-            users += [one for one in records if isinstance(one, UserScramCredentialRecord)]
+        for record in () if header.is_control else decode_batch(view[position:end]):
+            if isinstance(record, UserScramCredentialRecord):
+                first.users.append(record)
+            elif isinstance(record, FeatureLevelRecord):
+                first.levels[record.name] = record.feature_level
     if not is_whole or end != len(view):
         raise ProtocolError(f"{path} is cut off at byte {end}")
-    return users
+    if METADATA_FEATURE not in first.levels:
+        raise ProtocolError(f"{path} names no {METADATA_FEATURE}")
+    return first

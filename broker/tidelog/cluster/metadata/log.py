@@ -33,7 +33,7 @@ from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.durable import DurableEnd, flush_log
 from tidelog.cluster.metadata.features import METADATA_FEATURE
 from tidelog.cluster.metadata.image import NO_CONTROLLER, ClusterImage
-from tidelog.cluster.metadata.loading import formatted_users, load_metadata_log
+from tidelog.cluster.metadata.loading import Formatted, formatted, load_metadata_log
 from tidelog.cluster.metadata.quorum_state import (
     EPOCH_MAX,
     QUORUM_STATE,
@@ -137,9 +137,7 @@ class MetadataLog:
         self._transaction: list[Message] | None = None  # records of a transaction being replayed
         self._publishing = False
         self._broker_epoch = -1
-        self._first_users: Sequence[
-            tables.UserScramCredentialRecord
-        ] = ()  # if this node begins the cluster
+        self._formatted = Formatted({}, [])  # if this node begins the cluster
         self._uncommitted: UncommittedVoters | None = None  # None: static voters
         self.on_voters: list[Callable[[], None]] = []
         """Called when `voters` may have changed (KIP-853)."""
@@ -274,7 +272,7 @@ class MetadataLog:
         if self._is_only_voter:
             self.image = self._apply(self._log.log_end_offset)
         if METADATA_FEATURE not in self.image.features:
-            self._first_users = formatted_users(self._settings)
+            self._formatted = formatted(self._settings)
         self.latest = self.image
         return self.image
 
@@ -282,9 +280,10 @@ class MetadataLog:
         """Return the levels of features with all records of the log, committed or not, so that a
         node that cannot keep them neither votes nor writes. ProtocolError for an unknown record."""
         batches = self._batches(self.image.offset + 1, self.log.log_end_offset)
-        return levels_after(
+        levels = levels_after(
             self.image.features, (batch for header, batch in batches if not header.is_control)
         )
+        return levels or self._formatted.levels
 
     def read_election(self) -> Election:
         """Return this node's election state, at least the newest epoch of its log.
@@ -409,7 +408,8 @@ class MetadataLog:
         self.latest = self.image
         self._leading = True
         if METADATA_FEATURE not in self.latest.features:
-            self.append(bootstrap_records(self._first_users))
+            min_isr = self._settings.min_insync_replicas
+            self.append(bootstrap_records(*self._formatted, min_insync_replicas=min_isr))
         if is_alone:
             self.image = self.latest
         for listener in self._leadership_listeners:

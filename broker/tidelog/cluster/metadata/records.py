@@ -7,10 +7,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.features import (
+    ELIGIBLE_FEATURE,
     METADATA_FEATURE,
     METADATA_VERSION,
-    initial_levels,
 )
+from tidelog.cluster.metadata.image import DEFAULT_BROKER_RESOURCE, RESOURCE_BROKER
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.records import ControlType, Record, iter_records
@@ -54,19 +55,29 @@ def leader_change(leader_id: int, voters: Sequence[int], now_ms: int) -> Record:
 
 
 def bootstrap_records(
+    levels: Mapping[str, int],
     users: Iterable[tables.UserScramCredentialRecord] = (),
+    *,
+    min_insync_replicas: int = 1,
 ) -> list[Message]:
-    """Return the first records of a new cluster (KIP-778, KIP-868), with its SCRAM users
-    (KIP-900)."""
-    return [
-        tables.BeginTransactionRecord(name="Bootstrap records"),
-        *[
-            tables.FeatureLevelRecord(name=name, feature_level=level)
-            for name, level in initial_levels().items()
-        ],
-        *users,
-        tables.EndTransactionRecord(),
+    """Return the first records of a new cluster (KIP-778, KIP-868): the levels of its features, its
+    SCRAM users (KIP-900), and with eligible leader replicas a `min.insync.replicas` of all brokers
+    (Kafka's ActivationRecordsGenerator)."""
+    records: list[Message] = [
+        tables.FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()
     ]
+    records += users
+    if levels.get(ELIGIBLE_FEATURE):
+        records.append(
+            tables.ConfigRecord(
+                resource_type=RESOURCE_BROKER,
+                resource_name=DEFAULT_BROKER_RESOURCE,
+                name="min.insync.replicas",
+                value=str(min_insync_replicas),
+            )
+        )
+    begin = tables.BeginTransactionRecord(name="Bootstrap records")
+    return [begin, *records, tables.EndTransactionRecord()]
 
 
 def encode(record: Message, features: Mapping[str, int]) -> bytes:

@@ -42,6 +42,8 @@ class MetadataLogSettings(NamedTuple):
     """This node as a voter that the log may name (KIP-853); None: it has no other nodes."""
     listener: str = ""
     """The listener on which this node reaches brokers, if it does."""
+    min_insync_replicas: int = 1
+    """That of all brokers of a new cluster."""
     segment_bytes: int = SEGMENT_BYTES
     snapshot_bytes: int = SNAPSHOT_BYTES
     """How much the log grows before the next snapshot (KIP-630)."""

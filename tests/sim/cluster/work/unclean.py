@@ -12,6 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from histories.calls import Loss
+from sim.cluster.in_sync_checkers import may_lead
 from sim.cluster.producers import PlainClusterProducer
 from sim.cluster.sequences import LAG_S, LEADERLESS_S_MAX, Play
 from sim.cluster.work.part import PAUSES_S, WRITTEN_MAX, Part
@@ -112,7 +113,7 @@ class Elections(Part):
         known = {base: data for base, (data, _) in self._log(state.leader).items()}
         end = max((after for _, after in self._log(state.leader).values()), default=0)
         others = dict(committed)
-        for node_id in before.isr:
+        for node_id in may_lead(before):
             others |= {base: data for base, (data, _) in self._log(node_id).items()}
         lost_from = min([end, *(base for base, data in others.items() if known.get(base) != data)])
         for base in [base for base in committed if base >= lost_from]:
