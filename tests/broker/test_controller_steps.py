@@ -134,7 +134,7 @@ async def test_the_only_replicas_come_back_in_steps(three: Three) -> None:
     await three.pass_time(9.1)
     since = three.metadata.log.next_offset
     assert {three.partition(index=index).leader for index in range(5)} == {-1}
-    last = three.partition().isr[0]
+    (last,) = three.partition().eligible_leader_replicas
     await three.ask(beat(last, three.broker(last).epoch))
     assert batch_sizes(three, since) == [3, 2, 1]
     assert {three.partition(index=index).leader for index in range(5)} == {last}
@@ -143,7 +143,7 @@ async def test_the_only_replicas_come_back_in_steps(three: Three) -> None:
 @in_steps
 async def test_the_next_controller_finishes_a_return(three: Three) -> None:
     await three.pass_time(9.1)
-    last = three.partition().isr[0]
+    (last,) = three.partition().eligible_leader_replicas
     log = three.metadata.log
     request = beat(last, three.broker(last).epoch)
     sessions = Sessions(log.latest, 0.0, 9.0)

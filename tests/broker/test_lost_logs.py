@@ -320,7 +320,8 @@ def test_a_broker_that_lost_its_disk_is_rebuilt_and_never_leads_with_nothing(
                 lambda: LOST_DIRECTORY in three.state("alone").directories, "as it should be"
             )
             assert three.state("alone").leader == -1
-            assert three.state("alone").isr == (2,)
+            assert three.state("alone").isr == ()
+            assert three.state("alone").last_known_eligible_leader_replicas == (2,)
             assert LOST_DIRECTORY not in three.state("shared").directories
 
     run(test)

@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     describe = add_parser("describe", help="settings, values and where they come from")
     _resource(describe)
     describe.add_argument(
-        "--all", action="store_true", help="include settings that have their default"
+        "--all", action="store_true", help="include defaults, and what a topic has of brokers"
     )
     describe.add_argument("--json", action="store_true", help="print JSON")
     describe.set_defaults(action=describe_configs)
@@ -79,6 +79,7 @@ def describe_configs(options: argparse.Namespace) -> None:
         request = DescribeConfigsRequest(resources=[resource])
         (result,) = _asked_of(client, options).ask(request).results
     common.check(f"{options.type} {options.name}", result.error_code, result.error_message)
+    inherited = {2, 3, 4, 5} if options.type == "topic" else {4, 5}
     rows = [
         (
             config.name,
@@ -90,7 +91,7 @@ def describe_configs(options: argparse.Namespace) -> None:
             SOURCES.get(config.config_source, "-"),
         )
         for config in sorted(result.configs, key=lambda config: config.name)
-        if options.all or config.config_source not in (4, 5)
+        if options.all or config.config_source not in inherited
     ]
     titles = ("setting", "value", "from")
     if options.json:
