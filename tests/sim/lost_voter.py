@@ -1,7 +1,7 @@
 """Broker 2 of 3 loses its disk while 3 is behind, and 1, which has the only other copy of a topic,
 is away. Nothing acknowledged may be lost, in whatever order they come back.
 
-Had 2 left the in-sync replicas before, 1 leads again. Else 1, which was killed too, waits for 2, as
+Had both stopped in good order, 1 leads again. Else 1, which was killed too, waits for 2, as
 after any crash: it may lack what 2 had.
 """
 
@@ -48,14 +48,17 @@ class LostVoter:
         self.machine(3).die("kill")
         await self._until(self._create, "the topic is created")
         await self._until(self._write, "the records are acknowledged")
-        if self.is_last_in_sync:
-            await self.machine(2).stop()
-        else:
-            self.machine(2).die("kill")
+        await self._end(2)
         self._wipe(2)
-        self.machine(1).die("kill")
+        await self._end(1)
         await self._come_back()
         await self._until(self._is_whole, f"{TOPIC} is on 1 with all its records")
+
+    async def _end(self, node_id: int) -> None:
+        if self.is_last_in_sync:
+            await self.machine(node_id).stop()
+        else:
+            self.machine(node_id).die("kill")
 
     async def _come_back(self) -> None:
         """3 and 2 first; 1 after a while."""
