@@ -112,7 +112,7 @@ class Scenario:
             self.change(
                 leader=-1,
                 leader_epoch=self.state.leader_epoch,
-                isr=alive or self.state.isr[:1],
+                isr=alive,
             )
         else:
             self.publish()
