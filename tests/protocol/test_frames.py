@@ -189,6 +189,24 @@ def test_a_large_frame_grows_its_buffer(monkeypatch: pytest.MonkeyPatch) -> None
     ]
 
 
+def test_a_very_large_frame_has_a_buffer_of_its_size_that_is_filled_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """90 MB were copied each time that the buffer grew, and received in one piece."""
+    monkeypatch.setattr(frames_module, "PRIVATE_BYTES_FIRST", 6000)
+    monkeypatch.setattr(frames_module, "DOUBLED_BYTES_MAX", 20_000)
+    monkeypatch.setattr(frames_module, "RECEIVED_BYTES_MAX", 7000)
+    reader = FrameReader(LIMIT, shared())
+    large = body(100_000)
+    for end in (10_000, 50_000):
+        start = 0 if end == 10_000 else 10_000
+        assert feed(reader, [framed(large)[start:end]]) == []
+        assert len(reader.writable()) <= 7000
+        assert end / 2 < reader.unfinished_bytes < 2 * end  # what takes memory
+    assert feed(reader, [framed(large)[50_000:] + framed(b"next")]) == [large, b"next"]
+    assert reader.unfinished_bytes == 0
+
+
 def test_a_private_buffer_is_used_again_and_then_let_go() -> None:
     reader = FrameReader(LIMIT, shared())
     stream = framed(body(9000))
