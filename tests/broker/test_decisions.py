@@ -12,4 +12,4 @@ from tidelog.cluster.controller.decisions import repeated
     [("", ""), ("abc", ""), ("aba", "a"), ("abcbca", "bca"), ("aaa", "a")],
 )
 def test_repeated(names: str, expected: str) -> None:
-    assert repeated(names) == list(expected)
+    assert list(repeated(names)) == list(expected)

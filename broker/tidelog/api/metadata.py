@@ -201,9 +201,14 @@ class MetadataApi:
 
     def describe_topic_partitions(
         self, context: RequestContext, request: DescribeTopicPartitionsRequest
-    ) -> DescribeTopicPartitionsResponse:
+    ) -> Any:
         """Answer a DescribeTopicPartitions request."""
-        del context
+        return in_turns(self._described(request), context)
+
+    def _described(
+        self, request: DescribeTopicPartitionsRequest
+    ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
+        """Answer by one image, with a `yield` between parts of `PART_MAX` topics."""
         image = self._metadata.image
         cursor = request.cursor
         first = "" if cursor is None else cursor.topic_name
@@ -216,7 +221,9 @@ class MetadataApi:
         limit = min(self._config.max_request_partition_size_limit, request.response_partition_limit)
         room = max(limit, 1)
         response = DescribeTopicPartitionsResponse(topics=[], next_cursor=None)
-        for name in sorted(name for name in names if name >= first):
+        for number, name in enumerate(sorted(name for name in names if name >= first), 1):
+            if number % PART_MAX == 0:
+                yield
             start = cursor.partition_index if cursor is not None and name == first else 0
             topic = image.topics.get(name)
             if room == 0:

@@ -31,10 +31,11 @@ def described_groups(
         Group: Any = call.api.response.DescribedGroup  # type: ignore[attr-defined]  # noqa: N806
         asked = getattr(request, field)
         allowed = [each for each in asked if call.group(Operation.DESCRIBE, each)]
+        may = set(allowed)
         refused = [
             Group(group_id=each, error_code=int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
             for each in asked
-            if each not in allowed
+            if each not in may
         ]
         call.narrow(**{field: allowed})
 

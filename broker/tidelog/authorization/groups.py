@@ -128,7 +128,8 @@ def delete_groups(call: Call) -> Verdict:
     if not denied:
         return None
     refused = [Result(group_id=name, error_code=int(DENIED)) for name in dict.fromkeys(denied)]
-    allowed = [name for name in names if name not in denied]
+    gone = set(denied)
+    allowed = [name for name in names if name not in gone]
     if not allowed:
         return Answer(call.api.response(results=refused))
     call.request = type(call.request)(groups_names=allowed)
@@ -165,7 +166,8 @@ def _refuse_coordinators(call: Call, denied: list[str], code: ErrorCode) -> Verd
         return Answer(call.api.response(error_message=text, **nowhere))
     Coordinator: Any = call.api.response.Coordinator  # type: ignore[attr-defined]  # noqa: N806
     refused = [Coordinator(key=key, **nowhere) for key in denied]
-    allowed = [key for key in call.request.coordinator_keys if key not in denied]
+    gone = set(denied)
+    allowed = [key for key in call.request.coordinator_keys if key not in gone]
     if not allowed:
         return Answer(call.api.response(coordinators=refused))
     call.narrow(coordinator_keys=allowed)
@@ -291,7 +293,8 @@ def describe_share_group_offsets(call: Call) -> Verdict:
         topics = group.topics
         if topics is not None:
             may = [t for t in topics if call.topic(Operation.DESCRIBE, t.topic_name)]
-            denied[group.group_id] = [t for t in topics if t not in may]
+            names = {t.topic_name for t in may}
+            denied[group.group_id] = [t for t in topics if t.topic_name not in names]
             topics = may
         kept.append(type(group)(group_id=group.group_id, topics=topics))
     if not kept:
@@ -332,6 +335,7 @@ def delete_share_group_offsets(call: Call) -> Verdict:
     may = [t for t in request.topics if call.topic(Operation.READ, t.topic_name)]
     if len(may) == len(request.topics):
         return None
+    names = {t.topic_name for t in may}
     Topic: Any = call.api.response.DeleteShareGroupOffsetsResponseTopic  # type: ignore[attr-defined]  # noqa: N806
     refused = [
         Topic(
@@ -340,7 +344,7 @@ def delete_share_group_offsets(call: Call) -> Verdict:
             error_message="Topic authorization failed.",
         )
         for topic in request.topics
-        if topic not in may
+        if topic.topic_name not in names
     ]
     call.request = type(request)(group_id=request.group_id, topics=may)
 

@@ -100,16 +100,16 @@ def describe_topic_partitions(call: Call) -> Verdict:
     ):
         return None  # refused as a whole
     allowed = [name for name in names if call.topic(Operation.DESCRIBE, name, logs=not is_all)]
-    refused = []
+    refused, may = [], set(allowed)
     if not is_all:
         refused = [
             Topic(error_code=int(DENIED), name=name)
             for name in dict.fromkeys(names)
-            if name not in allowed and name >= first
+            if name not in may and name >= first
         ]
     # A cursor that names a hidden topic goes on with the next one.
     cursor = request.cursor
-    if cursor is not None and first not in allowed:
+    if cursor is not None and first not in may:
         following = sorted(name for name in allowed if name > first)
         cursor = type(cursor)(topic_name=following[0], partition_index=0) if following else None
         allowed = following

@@ -122,7 +122,8 @@ def describe_transactions(call: Call) -> Verdict:
         for each in call.request.transactional_ids
         if not call.transaction(Operation.DESCRIBE, each)
     ]
-    allowed = [each for each in call.request.transactional_ids if each not in denied]
+    gone = set(denied)
+    allowed = [each for each in call.request.transactional_ids if each not in gone]
     call.request = type(call.request)(transactional_ids=allowed)
     refused = [State(transactional_id=each, error_code=int(DENIED)) for each in denied]
     if not allowed and refused:

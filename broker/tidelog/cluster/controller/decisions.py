@@ -41,12 +41,13 @@ class RefusedError(Exception):
         self.message = message
 
 
-def repeated(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once, in the order of their second occurrence."""
+def repeated(names: Iterable[str]) -> dict[str, None]:
+    """Return the names that occur more than once, in the order of their second occurrence; a
+    dictionary, as thousands of names are looked up in it."""
     seen: set[str] = set()
     found: dict[str, None] = {}
     for name in names:
         if name in seen:
             found[name] = None
         seen.add(name)
-    return list(found)
+    return found
