@@ -1,7 +1,8 @@
 """`python -m fuzz --minutes N [TARGET...]`: new input, another one in each run.
 
 A third of the time goes to sequences of requests, the rest to the targets in turn: what reaches
-new code is changed further, with atheris where it is there, else from Python 3.12 on. The inputs of
+new code is changed further, with atheris where it is there and a target has 10 s, else from
+Python 3.12 on. The inputs of
 faults are written to `fuzz/found`, to be added to the corpus with the fix. `--seed S` replays what
 a run without atheris, or a sequence, has found.
 """
@@ -26,6 +27,7 @@ from fuzz.lines import Lines
 from fuzz.sequences import play
 
 FOUND = Path(__file__).parent / "found"
+GUIDED_S_MIN = 10.0  # of a target: a process with atheris takes as long to begin
 SEQUENCES = 300  # between two restarts of the broker
 SEQUENCE = "sequences"
 
@@ -43,13 +45,16 @@ def main() -> int:
     if SEQUENCE in names and len(names) > 1:
         shares = dict.fromkeys(names, seconds * 2 / 3 / (len(names) - 1))
         shares[SEQUENCE] = seconds / 3
-    has_coverage = guided.is_there() or lines.is_there()
+    is_guided = guided.is_there() and any(
+        shares[name] >= GUIDED_S_MIN for name in names if name != SEQUENCE
+    )
+    has_coverage = is_guided or lines.is_there()
     print(f"seed {options.seed}, {'with' if has_coverage else 'without'} coverage", flush=True)
     before = _found()
     for name in names:
         if name == SEQUENCE:
             fuzz_sequences(options.seed, shares[name])
-        elif guided.is_there():
+        elif guided.is_there() and shares[name] >= GUIDED_S_MIN:
             fuzz_guided(name, shares[name])
         else:
             fuzz_here(name, options.seed, shares[name])

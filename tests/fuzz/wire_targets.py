@@ -339,7 +339,7 @@ WIRE_TARGETS = [
     Target("frames", _run_frames, (ProtocolError,), _frames),
     Target("batches", _run_batch, (StorageError,), _batches, _mutated_batch),
     Target("compression", _run_compression, (ProtocolError,), _compressed),
-    Target("sasl", _run_sasl, (RefusedError,), _sasl),
+    Target("sasl", _run_sasl, (RefusedError, ProtocolError), _sasl),
     Target("otlp", _run_otlp, (ProtocolError,), _otlp),
     Target("embedded", _run_embedded, (ProtocolError,), partial(list, _EMBEDDED)),
 ]
