@@ -21,7 +21,7 @@ from tidelog_pipeline.history import HistoryOptions
 from tidelog_pipeline.history.client import HistoryClient
 from tidelog_pipeline.history.history import plan_ranges
 from tidelog_pipeline.history.offsets import ranges_of
-from tidelog_pipeline.source import _partitions
+from tidelog_pipeline.source_readers import _partitions
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.remote.api import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 from tidelog_storage.remote.metadata_records import encode, metadata_partition
