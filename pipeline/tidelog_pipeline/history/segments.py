@@ -11,7 +11,7 @@ from tidelog_pipeline.history.decoder import RawBatch, raw_batch
 from tidelog_protocol.batch import HEADER_BYTES, MAGIC, crc_is_valid, read_header
 from tidelog_storage.indexes import OFFSET_ENTRY
 from tidelog_storage.remote.api import IndexKind
-from tidelog_storage.remote.chunks import CorruptRemoteDataError, read_exactly
+from tidelog_storage.remote.chunks import Buffers, CorruptRemoteDataError, fetch_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +26,7 @@ Span = tuple[int, int]
 __all__ = ["RANGE_BYTES", "remote_batches", "remote_headers"]
 
 RANGE_BYTES = 8 << 20
+_buffers = Buffers()  # of this process: a worker of Spark has one task at a time
 
 
 def remote_batches(
@@ -59,63 +60,54 @@ def remote_headers(
     The next range is fetched while the batches of one are used.
     """
     start, end = bounds
-    position = fetched = _position_of(store, segment, start)
-    data = memoryview(b"")  # [position, fetched)
+    position = _position_of(store, segment, start)
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(_fetch, store, segment, fetched, range_bytes)
-        while fetched < segment.size:
-            range_ = following.result()
-            fetched += len(range_)
-            data = memoryview(b"".join((data, range_)) if data else range_)
-            batches, used = _whole_batches(segment, data, position)
-            position, rest = position + used, data[used:]
-            is_over = bool(batches) and batches[-1][0].next_offset >= end
-            if fetched < segment.size and not is_over:
-                following = pool.submit(_fetch, store, segment, fetched, range_bytes)
+        following = pool.submit(_fetch, store, segment, position, range_bytes)
+        is_over = position >= segment.size
+        while not is_over:
+            buffer, size = following.result()
+            data = memoryview(buffer)[:size]
+            batches, used, cut = _whole_batches(segment, data, position)
+            if not used and cut <= len(data):
+                raise _corrupt(segment, f"byte {position}", "its last batch is cut")
+            position += used
+            is_over = position >= segment.size
+            is_over = is_over or (bool(batches) and batches[-1][0].next_offset >= end)
+            if not is_over:  # again from the batch that was cut: less than to join the two ranges
+                size = max(range_bytes, cut)
+                following = pool.submit(_fetch, store, segment, position, size)
             for header, inside in batches:
                 if header.base_offset >= end:
                     return
                 if header.last_offset >= start:
                     yield header, data, inside
-            if is_over:
-                return
-            data = rest
-    if data:
-        raise _corrupt(segment, f"byte {position}", "its last batch is cut")
+            if isinstance(buffer, bytearray):
+                _buffers.give(buffer)
 
 
-def _fetch(store: RemoteStorage, segment: RemoteSegment, start: int, size: int) -> bytes:
-    last = min(start + size, segment.size) - 1
-    with closing(store.fetch_segment(segment, start, last)) as stream:
-        found = read_exactly(stream, last + 1 - start)
-    if len(found) < last + 1 - start:
-        raise _corrupt(segment, f"byte {start}", f"it ends after {len(found)} bytes")
-    return found
+def _fetch(
+    store: RemoteStorage, segment: RemoteSegment, start: int, size: int
+) -> tuple[bytes | bytearray, int]:
+    end = min(start + size, segment.size)
+    return fetch_range(store, segment, start, end, _buffers), end - start
 
 
 def _whole_batches(
     segment: RemoteSegment, data: memoryview, position: int
-) -> tuple[list[tuple[BatchHeader, int]], int]:
-    """The batches that are whole in these bytes, with their places; how many bytes they are."""
+) -> tuple[list[tuple[BatchHeader, int]], int, int]:
+    """The batches that are whole in these bytes, with their places; how many bytes they are, and
+    how many the batch has that is cut by the end of the bytes, as far as its header is there."""
     found, inside = [], 0
-    while (header := _whole_batch(segment, data, inside, position)) is not None:
+    while len(data) - inside >= HEADER_BYTES:
+        header = read_header(data, inside)
+        size = header.size_in_bytes
+        if header.magic != MAGIC or not HEADER_BYTES <= size <= segment.size - position - inside:
+            raise _corrupt(segment, f"byte {position + inside}", "it is no record batch")
+        if size > len(data) - inside:
+            return found, inside, size
         found.append((header, inside))
-        inside += header.size_in_bytes
-    return found, inside
-
-
-def _whole_batch(
-    segment: RemoteSegment, data: memoryview, inside: int, position: int
-) -> BatchHeader | None:
-    """The batch at `inside`, None if it is not whole there."""
-    left = len(data) - inside
-    if left < HEADER_BYTES:
-        return None
-    header = read_header(data, inside)
-    size = header.size_in_bytes
-    if header.magic != MAGIC or not HEADER_BYTES <= size <= segment.size - position - inside:
-        raise _corrupt(segment, f"byte {position + inside}", "it is no record batch")
-    return header if size <= left else None
+        inside += size
+    return found, inside, 0
 
 
 def _position_of(store: RemoteStorage, segment: RemoteSegment, offset: int) -> int:

@@ -35,6 +35,7 @@ __all__ = [
     "Chunk",
     "ChunkPlace",
     "CorruptRemoteDataError",
+    "fetch_range",
     "load_chunk",
     "read_exactly",
     "walk",
@@ -202,23 +203,23 @@ def load_chunk(
     `fills_buffers` are read into one of `buffers`.
     """
     start, end, exact = place
-    data = _fetch(store, segment, start, end, buffers)
+    data = fetch_range(store, segment, start, end, buffers)
     size = end - start
     if not exact and size >= HEADER_BYTES:
         first = read_header(data).size_in_bytes
         if size < first <= segment.size - start:  # one batch is larger than a chunk
             size = first
-            data = _fetch(store, segment, start, start + size, None)
+            data = fetch_range(store, segment, start, start + size, None)
     positions, next_offsets = walk(segment, start, data, size, exact=exact)
     if not next_offsets:
         raise _corrupt(segment, start, "no batch")
     return Chunk(start, data, positions, next_offsets, buffers)
 
 
-def _fetch(
+def fetch_range(
     store: RemoteStorage, segment: RemoteSegment, start: int, end: int, buffers: Buffers | None
 ) -> bytes | bytearray:
-    """Exactly these bytes; a buffer goes on behind them."""
+    """Exactly these bytes; a buffer goes on behind them. Blocks; RemoteStorageError."""
     wanted = end - start
     data: bytes | bytearray
     with store.fetch_segment(segment, start, end - 1) as stream:

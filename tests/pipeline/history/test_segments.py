@@ -93,7 +93,7 @@ def test_a_piece_begins_by_the_index_and_ends_with_its_offsets() -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda data: data[:-3], "it ends after"),
+        (lambda data: data[:-3], "bytes instead of"),
         (lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:], "its CRC is wrong"),
         (lambda data: data[:16] + b"\1" + data[17:], "it is no record batch"),
     ],
