@@ -97,7 +97,8 @@ def _whole_batches(
 ) -> tuple[list[tuple[BatchHeader, int]], int, int]:
     """The batches that are whole in these bytes, with their places; how many bytes they are, and
     how many the batch has that is cut by the end of the bytes, as far as its header is there."""
-    found, inside = [], 0
+    found: list[tuple[BatchHeader, int]] = []
+    inside = 0
     while len(data) - inside >= HEADER_BYTES:
         header = read_header(data, inside)
         size = header.size_in_bytes
