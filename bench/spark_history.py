@@ -188,7 +188,8 @@ def measure(
 ) -> list[dict[str, Any]]:
     """Each query through each door, in turns; first on one partition, to warm up."""
     spark = session("tidelog-history-bench")
-    processes = Processes(spark.sparkContext._gateway.proc.pid)
+    gateway: Any = spark.sparkContext._gateway
+    processes = Processes(gateway.proc.pid)
     figures = []
     for turn in range(given.rounds + 1):
         chosen = {"subscribe": TOPIC} if turn else {"assign": json.dumps({TOPIC: [0]})}

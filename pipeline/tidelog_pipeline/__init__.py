@@ -5,6 +5,7 @@
     history     a topic's records straight from the remote tier, as Arrow batches; no Spark
     source.py   format("tidelog"): the history as a data source of Spark
     source_readers.py  its readers, which plan and read
+    source_types.py  its columns
     spark.py    session(): a SparkSession that reads and writes topics
     operations  export, replay, audit and figures of a topic's whole history
     spark_command.py  `tidelog spark`: the operations from the command line

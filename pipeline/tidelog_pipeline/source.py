@@ -10,34 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructField, StructType
+
+from tidelog_pipeline.source_types import TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 
-__all__ = ["TYPES", "TidelogDataSource"]
-
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-TYPES = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(_HEADER),
-}
-"""The columns of the Kafka source."""
+__all__ = ["TidelogDataSource"]
 
 
 class TidelogDataSource(DataSource):

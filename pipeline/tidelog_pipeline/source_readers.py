@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from tidelog_pipeline.history import HistoryOptions, columns_of, plan, read_split
 from tidelog_pipeline.history.stream import StreamOffsets, StreamPlanner
-from tidelog_pipeline.source import TYPES
+from tidelog_pipeline.source_types import TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
