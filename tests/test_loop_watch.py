@@ -31,16 +31,17 @@ def test_work_is_listed_with_its_test_and_waits_are_not() -> None:
     output: dict[str, object] = {}
     session = SimpleNamespace(config=SimpleNamespace(workeroutput=output))
     watched.pytest_sessionfinish(session)  # type: ignore[arg-type]
-    (held,) = watched.longest.sorted()
+    found = watched.longest.sorted()  # a collection of garbage may be there as well
+    (held,) = (each for each in found if each.where.startswith("work"))
     assert held.cpu_ms >= 2 * LIMIT_MS
-    assert held.where.startswith("work")
     assert held.test == "the test"
+    assert not any(each.where.startswith("sleep") for each in found)
 
     gathering = LoopWatch(LIMIT_MS)
     gathering.pytest_testnodedown(SimpleNamespace(workeroutput=output))
     gathering.pytest_testnodedown(SimpleNamespace())
     gathering.pytest_sessionfinish(SimpleNamespace(config=None))  # type: ignore[arg-type]
-    assert gathering.longest.sorted() == [held]
+    assert gathering.longest.sorted() == found
 
 
 def test_each_place_is_listed_once_and_not_too_many() -> None:
