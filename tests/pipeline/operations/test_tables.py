@@ -69,7 +69,9 @@ def test_a_table_is_killed_and_goes_on_and_comes_back_as_a_topic(
     done = run(*given[:-2], "--format", "parquet")
     assert done.returncode == 1
     assert f"is an export with format {table_format}, not parquet" in done.stderr
-    again = create_tiered(servers, 2, remote_storage_enable="false")
+    again = create_tiered(
+        servers, 2, remote_storage_enable="false", internal_segment_bytes="4000000"
+    )
     done = run("replay", "-b", servers, str(place), again, "--format", table_format)
     assert done.stdout == f"700 records written to {again}\n", done.stderr
     assert consumed(servers, again, 2) == consumed(servers, topic, 2)
