@@ -8,6 +8,8 @@
 - `kafka-4.3.1-share-state-records.jsonl`: likewise: the records of `__share_group_state`.
 - `kafka-4.3.1-streams-groups.jsonl`: likewise: the records of streams groups and their APIs.
 - `kafka-4.3.1-update-features.jsonl`: likewise: UpdateFeatures.
+- `kafka-4.3.1-principals.jsonl`: likewise: principals of forwarded requests.
+- `kafka-4.3.1-controllers.jsonl`: likewise: ControllerRegistration.
 - `kafka-4.3.1-frames.jsonl`: frames between Kafka 4.3.1 and its own clients and tools.
 - `kafka-4.3.1-records.jsonl`: records out of a Kafka 4.3.1 node's internal topics.
 """
@@ -96,6 +98,7 @@ CLASSES = [
         + lines("kafka-4.3.1-streams-groups.jsonl")
         + lines("kafka-4.3.1-update-features.jsonl")
         + lines("kafka-4.3.1-principals.jsonl")
+        + lines("kafka-4.3.1-controllers.jsonl")
     )
 ]
 
