@@ -93,8 +93,8 @@ def test_timestamps_go_before_offsets() -> None:
             "kafka.ssl.truststore.location: /no/such/file: No such file or directory",
         ),
         (
-            {**TOPIC, "kafka.sasl.login.callback.handler.class": "x"},
-            "kafka.sasl.login.callback.handler.class is not supported",
+            {**TOPIC, "kafka.sasl.client.callback.handler.class": "x"},
+            "kafka.sasl.client.callback.handler.class is not supported",
         ),
         (
             {**TOPIC, "startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"0":5}}'},
