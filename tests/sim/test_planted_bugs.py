@@ -103,13 +103,13 @@ FOUND_AT = {
     "retention-does-not-wait": 1,
     # dead branches
     "copies-of-dead-branches-count": 0,
-    "followers-begin-with-one-epoch": 0,
+    "followers-begin-with-one-epoch": 1,
     "reads-run-into-dead-branches": 3,
     "segments-are-found-by-offset-alone": 3,
     # changing voters
     "commit-by-the-old-majority": 1,
     "truncated-voters-stay": 10,
-    "two-changes-at-once": 1,
+    "two-changes-at-once": 8,
     # consumer groups
     "a-lost-answer-costs-the-place": 2,
     "assignments-are-not-loaded": 0,
@@ -168,7 +168,7 @@ FOUND_AT = {
     "topics-of-the-topology-are-passed-over": 0,
     "topologies-are-not-loaded": 0,
     # streams groups exactly once
-    "zombie-instances-commit": 3,
+    "zombie-instances-commit": 5,
     # cuts
     "lower-the-recovery-point-after-the-cut": 133,
     "truncate-oldest-first": 21,
