@@ -413,6 +413,8 @@ class BrokerServer:
         assert self._logs is not None
         assert self._transactions is not None
         self._connections.connections_max = config.max_connections
+        self._connections.listener_limits = config.of_listeners("max.connections")
+        self._connections.protected_listener = config.protected_listener()
         self._connections.connections_per_ip_max = config.max_connections_per_ip
         self._logs.cordoned = frozenset(config.cordoned_directories())
         self._connections.connections_per_ip = config.connections_per_ip()

@@ -32,6 +32,7 @@ PLAIN_JAAS = (
 )
 BEARER_JAAS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
 OWN = "listener.name.sasl_plaintext"
+HANDLER = "sasl.server.callback.handler.class"
 SETTINGS = {
     "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
     "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
@@ -247,6 +248,8 @@ def test_another_user_or_mechanism_cannot_take_over_a_session() -> None:
         ({f"{OWN}.plain.sasl.jaas.config": "?"}, f"{OWN}.plain.sasl.jaas.config"),
         ({f"{OWN}.plain.sasl.jaas.config": BEARER_JAAS}, f"{OWN}.plain.sasl.jaas.config"),
         ({"listeners": "SASL_PLAINTEXT://:0,SASL_SSL://:0"}, "ssl.keystore.location"),
+        ({f"{OWN}.plain.{HANDLER}": "com.example.Mine"}, f"{OWN}.plain.{HANDLER}"),
+        ({HANDLER: "com.example.Mine"}, HANDLER),
     ],
 )
 def test_a_start_with_wrong_settings_is_refused(settings: dict[str, str], key: str) -> None:

@@ -254,6 +254,21 @@ def test_a_listener_has_its_own_settings_before_those_of_all() -> None:
     ("settings", "key"),
     [
         ({"listener.name.a.no.such": "1"}, "listener.name.a.no.such"),
+        ({"listener.name.SSL.ssl.client.auth": "none"}, "listener.name.SSL.ssl.client.auth"),
+        ({"listener.name.a.ssl.client.auth": "?"}, "listener.name.a.ssl.client.auth"),
+        (
+            {"listener.name.a.plain.connections.max.reauth.ms": "soon"},
+            "listener.name.a.plain.connections.max.reauth.ms",
+        ),
+        ({"listener.name.a.max.connections": "-1"}, "listener.name.a.max.connections"),
+        (
+            {
+                "listeners": "SASL_SSL://:1",
+                "sasl_enabled_mechanisms": "PLAIN",
+                "sasl_mechanism_inter_broker_protocol": "SCRAM-SHA-256",
+            },
+            "sasl.mechanism.inter.broker.protocol",
+        ),
         ({"listener_security_protocol_map": "PLAINTEXT"}, "listener.security.protocol.map"),
         ({"listener_security_protocol_map": "PLAINTEXT:TLS"}, "listener.security.protocol.map"),
         ({"listeners": "A://h:1"}, "listener.security.protocol.map"),

@@ -101,6 +101,37 @@ def test_connections_above_the_limit_are_closed() -> None:
     run(test)
 
 
+def test_a_listener_may_have_a_limit_of_its_own() -> None:
+    async def test() -> None:
+        connections = HandlerBroker(connections_max=9).connections
+        connections.listener_limits = {"SSL": 1}
+        names = ("SSL", "SSL", "PLAINTEXT", "PLAINTEXT")
+        transports = [MemoryTransport(connections.factory(name)) for name in names]
+        assert [transport.aborted for transport in transports] == [False, True, False, False]
+
+    run(test)
+
+
+def test_clients_make_room_for_other_brokers() -> None:
+    async def test() -> None:
+        connections = HandlerBroker(connections_max=2).connections
+        connections.protected_listener = "INTERNAL"
+        connect = connections.factory
+        oldest = MemoryTransport(connect("CLIENTS"))
+        newer = MemoryTransport(connect("CLIENTS"))
+        first, second = connections.live
+        first.idle_since, second.idle_since = 1.0, 2.0
+        assert MemoryTransport(connect("CLIENTS")).aborted
+        peers = [MemoryTransport(connect("INTERNAL"))]
+        assert (oldest.aborted, newer.aborted) == (True, False)
+        await settle()
+        peers += [MemoryTransport(connect("INTERNAL")) for _ in range(2)]
+        assert newer.aborted
+        assert not any(peer.aborted for peer in peers)
+
+    run(test)
+
+
 def test_connections_of_one_address_above_its_limit_are_closed() -> None:
     async def test() -> None:
         broker = HandlerBroker()

@@ -84,6 +84,13 @@ def test_settings_of_all_and_of_one_listener() -> None:
         quotas.connection_delays(config(**{f"listener.name.b.{RATE}": "-1"}))
 
 
+def test_the_number_of_connections_of_listeners_and_whom_they_make_room_for() -> None:
+    own = config(**{"listener.name.b.max.connections": "7"})
+    assert own.of_listeners("max.connections") == {"B": 7}
+    assert own.protected_listener() == "A"
+    assert config(listeners="A://:1").protected_listener() is None
+
+
 def test_a_connection_that_waits_is_answered_later() -> None:
     async def test() -> None:
         async with tidelog.Cluster({RATE: "0"}) as cluster:

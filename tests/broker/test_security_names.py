@@ -44,5 +44,5 @@ def test_the_first_rule_that_matches_counts(rules: str, name: str | None) -> Non
 
 @pytest.mark.parametrize("rules", ["deny", "RULE:^CN=(.*/L", "RULE:(/x/", "DEFAULT/L"])
 def test_invalid_rules_are_refused(rules: str) -> None:
-    with pytest.raises(ConfigError, match=r"ssl\.principal\.mapping\.rules"):
-        NameRules(rules)
+    with pytest.raises(ConfigError, match=r"listener\.name\.ssl\.ssl\.principal\.mapping\.rules"):
+        NameRules(rules, "listener.name.ssl.ssl.principal.mapping.rules")

@@ -101,8 +101,28 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     assert no_trust.key == "ssl.truststore.certificates"
     assert refusal({**good, "ssl.enabled.protocols": "SSLv3"}).key == "ssl.enabled.protocols"
     assert refusal({**good, "ssl.cipher.suites": "TLS_NONE"}).key == "ssl.cipher.suites"
+    assert refusal({**good, "ssl.protocol": "SSLv3"}).key == "ssl.protocol"
+    name_check = "ssl.endpoint.identification.algorithm"
+    assert refusal({**good, name_check: "http"}).key == name_check
+    chain = "ssl.keystore.certificate.chain"
+    assert refusal({**good, chain: "?"}).key == chain
+    (tmp_path / "key.pem").write_text(good["ssl.keystore.key"])
+    no_chain = refusal({**missing, "ssl.keystore.location": str(tmp_path / "key.pem")})
+    assert "no certificate" in no_chain.message
+    password = refusal({**missing, "ssl.keystore.password": "k"})
+    assert password.key == "ssl.keystore.password"
     own = {**good, "listener.name.ssl.ssl.enabled.protocols": "SSLv3"}
     assert refusal(own).key == "listener.name.ssl.ssl.enabled.protocols"
+
+
+def test_clients_of_public_authorities_are_known_without_a_trust_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "public.pem").write_text(authority().pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "public.pem"))
+    own = {k: v for k, v in authority().listener("broker").items() if "truststore" not in k}
+    assert context(own).get_ca_certs() == []
+    assert len(context({**own, "ssl.client.auth": "requested"}).get_ca_certs()) >= 1
 
 
 def test_versions_and_suites() -> None:

@@ -105,7 +105,7 @@ REFUSALS: dict[str, tuple[str, Wishes, dict[str, str]]] = {
             "confluent-kafka": "invalid_token",
             "franz-go": "unexpected data in oauth response",
             "kafka-python": "socket disconnected",
-            "kafkajs": "Closed connection",
+            "kafkajs": "current SASL state",
             JAVA: "invalid_token",
         },
     ),

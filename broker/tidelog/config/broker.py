@@ -7,7 +7,7 @@ or a value out of range is refused in one line that names the key.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tidelog.config import group_keys
 from tidelog.config import keys as config_keys
@@ -19,6 +19,7 @@ from tidelog.config.listeners import (
     broken_listeners,
     check_listener_name,
     listed,
+    parse_own,
     security_protocols,
     shared_port,
 )
@@ -187,16 +188,21 @@ class BrokerConfig(
                 raise ConfigError(
                     name, f"{name} can only be set while the broker runs, as with kafka-configs"
                 )
-            if (
-                name not in self.KEYS
-                and not name.startswith(prefixes)
-                and check_listener_name(name) is None
-            ):
-                import difflib  # noqa: PLC0415 - errors are rare
+            own = check_listener_name(name)
+            if own is not None:
+                parse_own(name, self.given[name], own)
+            elif name not in self.KEYS and not name.startswith(prefixes):
+                raise ConfigError(name, f"Unknown configuration '{name}'{self._hint(name)}")
 
-                near = difflib.get_close_matches(name, self.KEYS, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                raise ConfigError(name, f"Unknown configuration '{name}'{hint}")
+    def _hint(self, unknown: str) -> str:
+        """Return what an unknown name may have meant."""
+        import difflib  # noqa: PLC0415 - errors are rare
+
+        lower = unknown.lower()
+        if check_listener_name(lower) is not None:
+            return f"; did you mean {lower}?"
+        near = difflib.get_close_matches(unknown, self.KEYS, n=1)
+        return f"; did you mean {near[0]}?" if near else ""
 
     def given_with_prefix(self, prefix: str) -> dict[str, str]:
         """Return the settings with this prefix, without it: the configuration of a plug-in."""
@@ -270,13 +276,12 @@ class BrokerConfig(
             self.listener_settings(endpoint.name)
 
     def _check_mechanisms(self) -> None:
-        if not self.is_alone():
-            self._check_mechanism(
-                self.inter_broker_listener(), "sasl.mechanism.inter.broker.protocol"
-            )
-            self._check_mechanism(
-                self.controller_listener_names[0], "sasl.mechanism.controller.protocol"
-            )
+        for listener, key in (
+            (self.inter_broker_listener(), "sasl.mechanism.inter.broker.protocol"),
+            (self.controller_listener_names[0], "sasl.mechanism.controller.protocol"),
+        ):
+            if not self.is_alone() or key in self.given:
+                self._check_mechanism(listener, key)
 
     def _check_mechanism(self, listener: str, key: str) -> None:
         """Check that nodes can authenticate to each other on a listener."""
@@ -310,6 +315,16 @@ class BrokerConfig(
                 key, self.listeners, f"No security protocol defined for listener {listener}"
             )
         return ListenerSettings(self.__dict__, self.given, listener, protocols[listener])
+
+    def of_listeners(self, key: str) -> dict[str, Any]:
+        """Return the values of the clients' listeners that have their own."""
+        names = [endpoint.name for endpoint in self.client_listeners()]
+        every = [self.listener_settings(name) for name in names]
+        return {each.listener: each.value(key) for each in every if each.is_own(key)}
+
+    def protected_listener(self) -> str | None:
+        """Return the listener that other brokers do not share with clients, if there is one."""
+        return self.inter_broker_listener() if len(self.client_listeners()) > 1 else None
 
     def _check_advertised(self) -> None:
         """Check them in Kafka's order (KafkaConfig.validateValues)."""

@@ -99,7 +99,11 @@ class ProcessKeys:
         600000, "Close a connection that sent nothing for this long."
     )
     max_connections: int = integer(
-        2147483647, "Connections to the broker at a time.", low=0, mode=CLUSTER_WIDE
+        2147483647,
+        "Connections to the broker at a time, to one listener with listener.name.<listener>. before"
+        " it.",
+        low=0,
+        mode=CLUSTER_WIDE,
     )
     max_connections_per_ip: int = integer(
         2147483647, "Connections from one address at a time.", low=0, mode=CLUSTER_WIDE

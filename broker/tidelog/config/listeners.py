@@ -22,16 +22,17 @@ __all__ = [
     "broken_listeners",
     "check_listener_name",
     "listed",
+    "parse_own",
     "security_protocols",
     "shared_port",
 ]
 
 LISTENER_PREFIX = "listener.name."
-_RATE = "max.connection.creation.rate"
+_LIMITS = ("max.connection.creation.rate", "max.connections")
 _OWN = {
     **collect_keys(TlsKeys),
     **collect_keys(SaslKeys),
-    _RATE: collect_keys(ProcessKeys)[_RATE],
+    **{name: key for name, key in collect_keys(ProcessKeys).items() if name in _LIMITS},
 }
 _NEVER_OWN = {
     "security.inter.broker.protocol",
@@ -87,7 +88,7 @@ class ListenerSettings:
         key = self.key(name, mechanism)
         if key != name:
             text = self._given.get(key)
-            return None if text is None else _parse(key, text, _OWN[name])
+            return None if text is None else parse_own(key, text, _OWN[name])
         return self._values[name.replace(".", "_")]
 
     def is_own(self, name: str) -> bool:
@@ -96,9 +97,9 @@ class ListenerSettings:
 
 
 def check_listener_name(name: str) -> ConfigKey | None:
-    """Return the key behind `listener.name.<listener>.[<mechanism>.]<key>`; None if there is
-    none."""
-    if not name.startswith(LISTENER_PREFIX):
+    """Return the key behind `listener.name.<listener>.[<mechanism>.]<key>`; None if there is none.
+    Listener and mechanism are in lower case: Kafka reads no others."""
+    if not name.startswith(LISTENER_PREFIX) or name != name.lower():
         return None
     parts = name[len(LISTENER_PREFIX) :].split(".")
     for start in (1, 2):
@@ -165,7 +166,8 @@ def security_protocols(text: str) -> dict[str, str]:
     return protocols
 
 
-def _parse(key: str, text: str, declared: ConfigKey) -> Any:
+def parse_own(key: str, text: str, declared: ConfigKey) -> Any:
+    """Return the value that a listener's own key has; ConfigError."""
     try:
         return declared.parse(text)
     except ConfigError as error:

@@ -50,6 +50,11 @@ class Connections:
         self.connections_per_ip_max = UNLIMITED
         self.connections_per_ip: Mapping[str, int] = {}
         """Limits of single addresses, in the place of `connections_per_ip_max`."""
+        self.listener_limits: Mapping[str, int] = {}
+        """Limits of single listeners, beside `connections_max`."""
+        self.protected_listener: str | None = None
+        """That of other brokers, which `connections_max` does not keep out, if clients have
+        another one."""
         self.frame_bytes_max = frame_bytes_max
         self.turn_s_max = turn_s_max
         """How long requests of a connection are handled before others have their turn."""
@@ -159,6 +164,20 @@ class Connections:
             asyncio.get_running_loop().call_later(seconds, self._admit, connection)
         else:
             self._admit(connection)
+        if limit is None and len(self.live) > self.connections_max:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Close the client's connection that is idle for longest, for one of another broker
+        (KIP-402)."""
+        clients = [
+            one for one in self.live if one.listener != self.protected_listener and not one.closing
+        ]
+        if clients:
+            idle = min(clients, key=lambda one: one.idle_since)
+            host, port = idle.client_host, idle.client_port
+            log.warning("closing %s:%d for a broker: max.connections is reached", host, port)
+            idle.abort()
 
     def _admit(self, connection: Connection) -> None:
         """Read a connection, or close it unread if its address has too many new ones.
@@ -187,9 +206,12 @@ class Connections:
 
     def _exceeded(self, new: Connection) -> str | None:
         """Return the limit that a new connection exceeds, or None."""
-        if len(self.live) > self.connections_max:
+        listener, host = new.listener, new.client_host
+        own = self.listener_limits.get(listener)
+        if own is not None and sum(one.listener == listener for one in self.live) > own:
+            return f"listener.name.{listener.lower()}.max.connections"
+        if len(self.live) > self.connections_max and listener != self.protected_listener:
             return "max.connections"
-        host = new.client_host
         limit = self.connections_per_ip.get(host, self.connections_per_ip_max)
         if limit < UNLIMITED and sum(one.client_host == host for one in self.live) > limit:
             return "max.connections.per.ip"

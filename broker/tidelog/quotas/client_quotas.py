@@ -262,10 +262,7 @@ class ClientQuotas:
     def connection_delays(self, config: BrokerConfig) -> Callable[[str], float] | None:
         """Return what counts a new connection of a listener and says how long it must wait; None
         without a limit (`max.connection.creation.rate`)."""
-        names = [endpoint.name for endpoint in config.client_listeners()]
-        own = {name: config.listener_settings(name) for name in names}
-        key = "max.connection.creation.rate"
-        limits = {name: each.value(key) for name, each in own.items() if each.is_own(key)}
+        limits = config.of_listeners("max.connection.creation.rate")
         if self._connection_rates is None:
             if config.max_connection_creation_rate == UNLIMITED and not limits:
                 return None
@@ -274,8 +271,7 @@ class ClientQuotas:
             wait_ms_max = 1000 * config.quota_window_size_seconds
             self._connection_rates = ConnectionRates(self._new_rate, wait_ms_max)
         rates = self._connection_rates
-        spared = config.inter_broker_listener() if len(names) > 1 else ""
-        rates.change(config.max_connection_creation_rate, limits, spared)
+        rates.change(config.max_connection_creation_rate, limits, config.protected_listener())
         if not rates.is_limited:
             return None
         return lambda listener: rates.delay_s(listener, self._now_ms())

@@ -28,16 +28,16 @@ class ConnectionRates:
         self._limits: dict[str, int] = {}  # by listener; "" is the broker
         self._rates: dict[str, RateWindows] = {}
         self._free_ms: dict[str, float] = {}  # when the listener's acceptor is awake again
-        self._spared = ""
+        self._spared: str | None = None
 
     @property
     def is_limited(self) -> bool:
         """Whether any limit is set."""
         return bool(self._limits)
 
-    def change(self, broker: int, listeners: Mapping[str, int], spared: str) -> None:
+    def change(self, broker: int, listeners: Mapping[str, int], spared: str | None) -> None:
         """Let these limits hold from now on. `spared` is the listener of other brokers, which the
-        broker's own limit leaves alone; empty if clients use it, too."""
+        broker's own limit leaves alone; None if clients use it, too."""
         limits = {"": broker, **listeners}
         self._limits = {name: limit for name, limit in limits.items() if limit < UNLIMITED}
         self._spared = spared

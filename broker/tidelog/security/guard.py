@@ -36,8 +36,8 @@ class Guard:
         self._clock = runtime.clock
         self.settings = settings
         self.tls = RenewableContext.of(server_context(settings)) if settings.is_tls else None
-        self._rules = NameRules(settings.value("ssl.principal.mapping.rules"))
-
+        rules = "ssl.principal.mapping.rules"
+        self._rules = NameRules(settings.value(rules), settings.key(rules))
         self._ends: list[Callable[[], None]] = []
         self.exchanges: Mapping[str, Callable[[], ServerExchange]] = {}
         """What begins an exchange of each SASL mechanism that clients may use."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 from tidelog.config.security_keys import (
     BEARER,
     MECHANISMS,
-    SIGNED_VALIDATORS,
     UNSECURED_VALIDATOR,
     VALIDATORS,
 )
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
     from tidelog.security.scram import Credentials
 
 __all__ = ["ServerExchange", "server_exchanges"]
+
+
+_HANDLER = "sasl.server.callback.handler.class"
 
 
 class ServerExchange(Protocol):
@@ -67,6 +69,7 @@ def server_exchanges(
             raise ConfigError(key, f"{key}: {mechanism} is not supported; there are {names}")
         jaas = settings.key("sasl.jaas.config", mechanism)
         entry = login_entry(jaas, settings.value("sasl.jaas.config", mechanism), mechanism)
+        _check_handler(settings, mechanism)
         if mechanism == "PLAIN":
             exchanges[mechanism] = partial(PlainServer, users_of(entry.options))
         elif mechanism in SCRAM:
@@ -81,22 +84,28 @@ def server_exchanges(
     return exchanges
 
 
+def _check_handler(settings: ListenerSettings, mechanism: str) -> None:
+    """Refuse a class that checks clients otherwise than the mechanism does; ConfigError."""
+    handler = settings.value(_HANDLER, mechanism)
+    key = settings.key(_HANDLER, mechanism)
+    if mechanism != BEARER and key.endswith(f".{mechanism.lower()}.{_HANDLER}"):
+        raise ConfigError(key, f"{key}: only {BEARER} has one")
+    if handler is not None and handler not in VALIDATORS:
+        raise ConfigError(key, f"{key}: {handler} is none of {', '.join(VALIDATORS)}")
+
+
 def _verifier(
     settings: ListenerSettings, rules: Rules, runtime: Runtime, ends: list[Callable[[], None]]
 ) -> Callable[[str], Verified]:
     """Return what checks tokens of OAUTHBEARER; ConfigError."""
-    name = "sasl.server.callback.handler.class"
-    handler = settings.value(name, BEARER)
+    handler = settings.value(_HANDLER, BEARER)
     wall_ms = runtime.clock.wall_ms
     if handler is None or handler == UNSECURED_VALIDATOR:
         return lambda value: rules.verify(value, wall_ms())
-    if handler not in SIGNED_VALIDATORS:
-        key = settings.key(name, BEARER)
-        raise ConfigError(key, f"{key}: {handler} is none of {', '.join(VALIDATORS)}")
     url = settings.value("sasl.oauthbearer.jwks.endpoint.url", BEARER)
     key = settings.key("sasl.oauthbearer.jwks.endpoint.url", BEARER)
     if url is None:
-        raise ConfigError(key, f"{key}: is missing, and {name} checks signed tokens")
+        raise ConfigError(key, f"{key}: is missing, and {_HANDLER} checks signed tokens")
     try:
         from tidelog.security.signed_tokens import (  # noqa: PLC0415 - an extra
             Expected,

@@ -32,6 +32,10 @@ _CLIENT_AUTH = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+_CHOICES = {
+    "ssl.protocol": ("TLSv1.2", "TLSv1.3", "TLS"),
+    "ssl.endpoint.identification.algorithm": ("https", ""),
+}
 _SUITES_OF_1_3 = (
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -131,7 +135,8 @@ def server_context(settings: ListenerSettings) -> ssl.SSLContext:
         )
     if settings.protocol == "SSL" or settings.is_own("ssl.client.auth"):
         context.verify_mode = _CLIENT_AUTH[settings.value("ssl.client.auth")]
-    _load_trusted(context, settings)
+    if not _load_trusted(context, settings) and context.verify_mode != ssl.CERT_NONE:
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)  # as Java's trust manager
     _restrict(context, settings)
     return context
 
@@ -193,6 +198,9 @@ def _load_own(context: ssl.SSLContext, settings: ListenerSettings) -> bool:
         store = store._replace(key=private_keys(pem.encode()))
     if not store.key:
         raise ConfigError(name, f"{name}: there is no private key in it")
+    if not store.chain:
+        name = name if pem is None else settings.key("ssl.keystore.certificate.chain")
+        raise ConfigError(name, f"{name}: there is no certificate in it")
     try:
         _load_chain(context, store, key_password if is_pem else None)
     except (ssl.SSLError, ValueError, _NoPasswordError) as error:
@@ -261,6 +269,9 @@ def _store(settings: ListenerSettings, names: _Names) -> Store | None:
         if password is not None:
             raise ConfigError(key, f"{key} is missing beside {names.password}")
         return None
+    if kind == "PEM" and password is not None:
+        wrong = settings.key(names.password)
+        raise ConfigError(wrong, f"{wrong}: a PEM file has no password but ssl.key.password")
     data = _read(key, location)
     if kind == "PEM":
         return _store_of_pem(data)
@@ -291,6 +302,10 @@ def _read(key: str, path: str) -> bytes:
 
 def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
     """Allow the versions and ciphers that the settings name."""
+    for name, known in _CHOICES.items():
+        if settings.value(name).lower() not in map(str.lower, known):
+            key = settings.key(name)
+            raise ConfigError(key, f"{key}: {settings.value(name)} is none of {', '.join(known)}")
     name = "ssl.enabled.protocols"
     wanted = settings.value(name) or list(_VERSIONS)
     unknown = [version for version in wanted if version not in _VERSIONS]
