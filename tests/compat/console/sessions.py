@@ -81,10 +81,8 @@ def topics(console: Console) -> None:
 def records(console: Console) -> None:
     """What is written is read, offsets are told, records are deleted."""
     console.run("kafka-topics --create --topic t --partitions 1")
-    console.run(
-        "kafka-console-producer --topic t --reader-property parse.key=true",
-        "k1\tv1\nk2\tv2\nk3\tv3\n",
-    )
+    for lines in ("k1\tv1\nk2\tv2\n", "k3\tv3\n"):  # the last one's timestamp is the greatest
+        console.run("kafka-console-producer --topic t --reader-property parse.key=true", lines)
     console.run(
         "kafka-console-consumer --topic t --from-beginning --max-messages 3 --timeout-ms 20000"
         " --formatter-property print.key=true --formatter-property print.offset=true"
