@@ -56,6 +56,9 @@ def test_what_a_kind_has_not_is_refused(credentials: dict[str, Credentials]) -> 
     assert "no listeners" in refused(credentials["ssl"], certificate="wrong-host")
     assert "none of expired, wrong-host" in refused(credentials["ssl"], certificate="odd")
     assert "none of PLAIN" in refused(credentials["sasl_ssl"], mechanism="GSSAPI")
+    for wish in ({"password": "x", "mechanism": "OAUTHBEARER"}, {"password": "x", "token": "y"}):
+        assert refused(credentials["sasl_ssl"], **wish) == "OAUTHBEARER takes no password"
+    assert "PLAIN takes no token" in refused(credentials["sasl_ssl"], token="y", mechanism="plain")
     assert "no user 'eve' but admin, alice, bob" in refused(credentials["sasl_ssl"], user="eve")
     with pytest.raises(TypeError, match="no argument 'phrase'"):
         client_of(None, "h:1", {}, {"phrase": "x"})  # type: ignore[typeddict-unknown-key]

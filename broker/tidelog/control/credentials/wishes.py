@@ -136,6 +136,9 @@ def _sasl(credentials: Credentials, wishes: Wishes) -> dict[str, Any]:
     default = MECHANISMS[0] if token is None else "OAUTHBEARER"
     mechanism = wishes.get("mechanism", default).upper()
     _check("mechanism", mechanism, MECHANISMS)
+    other = "password" if mechanism == "OAUTHBEARER" else "token"
+    if other in wishes:
+        raise ClusterError(f"{mechanism} takes no {other}")
     if mechanism == "OAUTHBEARER":
         is_own, is_expired = token in (None, _EXPIRED), token == _EXPIRED
         make: Callable[[], str] = partial(tokens.new, user, is_expired=is_expired)
