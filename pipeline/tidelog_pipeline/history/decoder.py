@@ -1,9 +1,9 @@
 """Record batches to Arrow columns, in the schema of Spark's Kafka source.
 
-Where a record begins is known from the one before alone: numpy follows many batches side by side,
-Python few. Everything else is done by numpy for all records of many batches at once, and keys and
-values are gathered by Arrow out of one buffer. The headers of batches tell offsets
-without gaps: a read of no more than offsets looks at no record. Pure functions.
+`heads.py` finds where records begin. Everything else is done by numpy for all records of many
+batches at once, and keys and values are gathered by Arrow out of one buffer. The headers of
+batches tell offsets without gaps: a read of no more than offsets looks at no record. Pure
+functions.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tidelog_pipeline.history.heads import PADDING, heads_of, varints
 from tidelog_protocol.batch import HEADER_BYTES, LOG_APPEND_TIME
 from tidelog_protocol.compression import decompressed
 from tidelog_protocol.errors import ProtocolError
@@ -64,8 +65,6 @@ _PARTS = frozenset({"key", "value", HEADERS})  # columns that are read out of th
 _RECORDS = _PARTS | {"timestamp"}  # columns that are read out of the records
 _GROUP_BYTES_MAX = (1 << 31) - 1  # what Arrow's offsets of 32 bits reach
 _MS_MAX = (1 << 63) // 1000 - 1
-_PADDING = bytes(10)  # behind all records, so that a varint can be read anywhere
-_LANES_MIN = 64  # below, a step of numpy's costs more than so many of Python's
 
 
 class RawBatch(NamedTuple):
@@ -191,12 +190,13 @@ def _rows(group: Group, *, has_parts: bool) -> _Rows:
 
 
 def _fields(group: Group, *, has_parts: bool) -> _Fields:
-    data = b"".join([*(payload for _, payload in group.batches), _PADDING])
+    data = b"".join([*(payload for _, payload in group.batches), PADDING])
     if len(data) > _GROUP_BYTES_MAX:
         raise ProtocolError(f"a record batch of {len(data)} bytes is too large for Arrow")
     edges = [0, *accumulate(len(payload) for _, payload in group.batches)]
     counts = np.array([header.records_count for header, _ in group.batches], dtype=np.int64)
-    heads = _heads(data, edges, counts)
+    gapless = [is_known_by_header(header) for header, _ in group.batches]
+    heads = heads_of(data, edges, counts, gapless)
     try:
         return _fields_at(data, heads, has_parts=has_parts)
     except IndexError:
@@ -211,116 +211,25 @@ def _chosen(group: Group, offsets: Int64s) -> Int64s | None:
     return np.flatnonzero((offsets >= start) & (offsets < end))
 
 
-def _heads(data: bytes, edges: Sequence[int], counts: Int64s) -> Int64s:
-    """Where each record begins: `counts` of them fill each payload between two edges.
-
-    Records of many batches are followed side by side, as long as there are so many. Lengths are
-    checked where they are read again. `data` goes on behind the last edge."""
-    if (counts < 0).any() or int(counts.sum()) > len(data):
-        raise ProtocolError("more records than bytes")
-    found = np.empty(int(counts.sum()), dtype=np.int64)
-    order = np.argsort(-counts, kind="stable")  # those that end first are last
-    slots = (np.cumsum(counts) - counts)[order]
-    position = np.array(edges[:-1], dtype=np.int64)[order]
-    view = np.frombuffer(data, dtype=np.uint8)
-    lanes, step = int(np.count_nonzero(counts)), 0
-    falling = -counts[order]
-    try:
-        while lanes >= _LANES_MIN:
-            heads = position[:lanes]
-            found[slots[:lanes] + step] = heads
-            position[:lanes] = _behind(view, heads)
-            step += 1
-            lanes = int(np.searchsorted(falling, -step))
-    except IndexError:
-        raise ProtocolError("the records do not fill their batch") from None
-    ends = np.array(edges[1:], dtype=np.int64)[order]
-    for lane in np.flatnonzero((-falling > step) | (position != ends)).tolist():
-        rest: list[int] = []
-        left = max(0, -int(falling[lane]) - step)
-        _add_heads(data, int(position[lane]), int(ends[lane]), left, rest)
-        first = int(slots[lane]) + step
-        found[first : first + left] = rest
-    return found
-
-
-def _behind(view: Bytes, heads: Int64s) -> Int64s:
-    """Where the records end that begin at these places. IndexError past the data's end."""
-    first = view[heads]
-    second = view[heads + 1]
-    is_long = first >= 0x80
-    if (is_long & (second >= 0x80)).any():
-        length, after = _varints(view, heads)
-        return after + np.maximum(length, 0)
-    length = (first & 0x7F).astype(np.int64)
-    length += (second * is_long).astype(np.int64) << 7
-    return heads + (length >> 1) + is_long + 1
-
-
-def _add_heads(data: bytes, position: int, end: int, count: int, heads: list[int]) -> None:
-    """Add where each of `count` records begins; they must fill [position, end)."""
-    add = heads.append
-    try:
-        for _ in range(count):
-            add(position)
-            length = data[position]
-            if length < 128:
-                position += 1
-            elif (second := data[position + 1]) < 128:
-                length += (second << 7) - 128
-                position += 2
-            else:
-                found, position = read_varint(data, position)
-                length = found << 1
-            if length & 1 or length < 0:
-                raise ProtocolError(f"a record of negative length at {position}")
-            position += length >> 1
-    except IndexError:
-        position = -1
-    if position != end:
-        raise ProtocolError("the records do not fill their batch")
-
-
 def _fields_at(data: bytes, heads: Int64s, *, has_parts: bool) -> _Fields:
     view = np.frombuffer(data, dtype=np.uint8)
-    length, start = _varints(view, heads)
+    length, start = varints(view, heads)
     if (length < 0).any():
         raise ProtocolError("a record of negative length")
-    timestamp_delta, position = _varints(view, start + 1)  # the byte of attributes is unused
-    offset_delta, position = _varints(view, position)
+    timestamp_delta, position = varints(view, start + 1)  # the byte of attributes is unused
+    offset_delta, position = varints(view, position)
     parts = _parts(view, position, start + length) if has_parts else None
     return _Fields(data, timestamp_delta, offset_delta, parts)
 
 
 def _parts(view: Bytes, position: Int64s, end: Int64s) -> _Parts:
-    key_length, key_start = _varints(view, position)
-    value_length, value_start = _varints(view, key_start + np.maximum(key_length, 0))
+    key_length, key_start = varints(view, position)
+    value_length, value_start = varints(view, key_start + np.maximum(key_length, 0))
     tail = value_start + np.maximum(value_length, 0)
     # Each part is at least as long as nothing, and the count of headers is a byte or more.
     if (key_length < -1).any() or (value_length < -1).any() or (tail >= end).any():
         raise ProtocolError("a record's key or value does not fit the record")
     return _Parts(key_start, key_length, value_start, value_length, tail, end)
-
-
-def _varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
-    """The zigzag varint at each position, and where it ends. IndexError past the data's end."""
-    if len(positions) and int(positions.max()) >= len(data):
-        raise IndexError
-    first = data[positions]
-    value = (first & 0x7F).astype(np.uint64)
-    after = positions + 1
-    more = np.flatnonzero(first >= 0x80)
-    shift = 7
-    while len(more):
-        if shift > 63:
-            raise ProtocolError("a varint of more than ten bytes")
-        following = data[after[more]]
-        value[more] |= (following & 0x7F).astype(np.uint64) << np.uint64(shift)
-        after[more] += 1
-        more = more[following >= 0x80]
-        shift += 7
-    signed = (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
-    return signed, after
 
 
 # ---- columns -------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_rows_are_those_of_the_records(found: list[bytes], data: st.DataObject) 
 
 @pytest.mark.parametrize("lanes", [1, 3, 64])
 def test_batches_are_followed_side_by_side(monkeypatch, lanes: int) -> None:
-    monkeypatch.setattr("tidelog_pipeline.history.decoder._LANES_MIN", lanes)
+    monkeypatch.setattr("tidelog_pipeline.history.heads._LANES_MIN", lanes)
     found, offset = [], 0
     for number in range(90):
         count = 1 + number * 7 % 40
@@ -145,7 +145,7 @@ def test_only_the_columns_that_are_asked_for_come_in_their_order() -> None:
 @given(st.data())
 def test_a_damaged_payload_is_an_error_or_other_records_and_never_a_crash(lanes: int, data) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidelog_pipeline.history.decoder._LANES_MIN", lanes)
+        patch.setattr("tidelog_pipeline.history.heads._LANES_MIN", lanes)
         check_damaged(data)
 
 
