@@ -6,6 +6,7 @@
     source.py   format("tidelog"): the history as a data source of Spark
     source_readers.py  its readers, which plan and read
     source_types.py  its columns
+    source_worker.py  cheaper steps between the tasks of a Python worker
     spark.py    session(): a SparkSession that reads and writes topics
     operations  export, replay, audit and figures of a topic's whole history
     spark_command.py  `tidelog spark`: the operations from the command line

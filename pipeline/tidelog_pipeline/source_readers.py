@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from tidelog_pipeline.history import HistoryOptions, columns_of, plan, read_split
 from tidelog_pipeline.history.stream import StreamOffsets, StreamPlanner
 from tidelog_pipeline.source_types import TYPES
+from tidelog_pipeline.source_worker import spare_next_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,9 +48,11 @@ def _partitions(splits: Sequence[Split], settings: ReadSettings) -> list[InputPa
 
 def _read(partition: InputPartition | None, columns: Sequence[str]) -> Iterator[Any]:
     """Arrow batches of a partition; Spark makes a partition of None if there is none."""
-    if not isinstance(partition, _SplitPartition):
-        return iter(())
-    return read_split(partition.value, partition.settings, columns)
+    if isinstance(partition, _SplitPartition):
+        try:
+            yield from read_split(partition.value, partition.settings, columns)
+        finally:
+            spare_next_tasks()
 
 
 class BatchReader(DataSourceReader):

@@ -9,12 +9,13 @@
     aborted.py    offsets of aborted transactions
     segments.py   batches of a remote segment, in ranges of bytes
     broker.py     batches of what only the brokers have
+    heads.py      where records begin, by numpy
     decoder.py    record batches to Arrow columns, by numpy
     reader.py     one split as Arrow record batches
     history.py    a query's options as splits
     stream.py     a stream's offsets, and the splits of one micro-batch
 
-`planner` and `decoder` are pure. The rest blocks: it runs in Spark's driver and its tasks.
+`planner`, `heads` and `decoder` are pure. The rest blocks: it runs in Spark's driver and its tasks.
 """
 
 from tidelog_pipeline.history.history import columns_of, plan

@@ -1,0 +1,31 @@
+"""What Spark does in a Python worker between two tasks, made cheap.
+
+Before each task it invalidates the caches of imports, so Python reads the directories of Spark's
+own archives again; after each task it collects garbage, so Python walks the objects of all modules.
+Both cost more than the count of a split.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import PurePath
+
+__all__ = ["spare_next_tasks"]
+
+
+def spare_next_tasks() -> None:
+    """Call it at the end of a task, when its modules are imported.
+
+    The archives do not change while a worker runs. An import that needs them makes their entries
+    again. Archives of the user stay: theirs may change.
+    """
+    for path in list(sys.path_importer_cache):
+        if _is_sparks(PurePath(path).name):
+            sys.path_importer_cache.pop(path, None)
+    if not gc.get_freeze_count():
+        gc.freeze()  # once: what is here after the first task stays as long as the worker
+
+
+def _is_sparks(name: str) -> bool:
+    return name == "pyspark.zip" or (name.startswith("py4j-") and name.endswith("-src.zip"))
