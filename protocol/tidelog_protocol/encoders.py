@@ -55,8 +55,7 @@ def turns_encoder(
     message: type[Message], version: int, *, flexible: bool
 ) -> Callable[[Any], Generator[None, None, list[Buffer]]]:
     """Generate `encode(message)`, a generator that yields between parts of its work and returns a
-    list of buffers. For messages without records."""
-    assert not has_records(message), message.__name__
+    list of buffers."""
     made = _Writer(message, version, flexible=flexible, turns=True).made()
     return cast("Callable[[Any], Generator[None, None, list[Buffer]]]", made)
 
@@ -91,7 +90,7 @@ class _Writer:
         if has_records(self.message) or self.turns:
             head.append(" parts = []")
         if self.turns:
-            head.append(" turn = 0")
+            head += [" turn = 0", " if turn: yield"]  # a generator, also without arrays
         self.structure(self.message, "m")
         self.flush()
         if has_records(self.message) or self.turns:

@@ -308,6 +308,8 @@ class LogManager:
             if directory.failure is not None:
                 continue
             for partition in sorted(directory.partitions):
+                if directory.failure is not None:
+                    break  # between two of them
                 log = self.get(partition)
                 if log is not None:
                     yield partition, log

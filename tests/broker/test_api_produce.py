@@ -333,6 +333,39 @@ class TestTransactions:
         assert errors_of(asyncio.run(waiting))[0] is ErrorCode.NONE
         assert path.partition("foo").log.log_end_offset == 1
 
+    def test_thousands_of_partitions_are_asked_for_and_appended_in_parts(
+        self, path: DataPath, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A transaction might end between two turns: a part is appended as its answer comes."""
+        asked_for: list[int] = []
+
+        async def agree(_id: str, _producer: Any, partitions: Any, **_: Any) -> Any:
+            asked_for.append(len(partitions))
+            ends = [path.partition("wide", index).log.log_end_offset for index in range(count)]
+            assert sum(ends) == sum(asked_for[:-1])
+            return dict.fromkeys(partitions, ErrorCode.NONE)
+
+        monkeypatch.setattr(path.transactions, "add_partitions", agree)
+        count = 2 * PART_MAX + 1
+        path.create("wide", count)
+        path.timers.advance_ms(0)
+        parts = [("wide", index, self.transactional()) for index in range(count)]
+        response = asyncio.run(path.call(ApiKey.PRODUCE, 8, request(*parts, transactional_id="t")))
+        assert errors_of(response) == [ErrorCode.NONE] * count
+        assert asked_for == [PART_MAX, PART_MAX, 1]
+
+    def test_of_thousands_none_is_appended_if_there_are_two_producers(self, path: DataPath) -> None:
+        count = PART_MAX + 1
+        path.create("wide", count)
+        path.timers.advance_ms(0)
+        other = batch(1, producer_id=8, producer_epoch=0, base_sequence=0, transactional=True)
+        parts = [("wide", index, self.transactional()) for index in range(count - 1)]
+        asked = request(*parts, ("wide", count - 1, other), transactional_id="t")
+        response = asyncio.run(path.call(ApiKey.PRODUCE, 12, asked))
+        assert errors_of(response) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * count
+        ends = {path.partition("wide", index).log.log_end_offset for index in range(count)}
+        assert ends == {0}
+
 
 class TestWaking:
     def test_a_parked_fetch_gets_all_partitions_of_one_request(self, path: DataPath) -> None:

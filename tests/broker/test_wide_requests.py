@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.handler_calls import RecordingPeer, make_context
-from tidelog.network.wide_requests import PART_MAX, WHOLE, WIDE, in_parts
+from tidelog.network.wide_requests import (
+    IN_ONE_TURN,
+    PART_MAX,
+    WIDE,
+    WIDE_BYTES,
+    in_parts,
+    in_turns,
+)
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.data import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
@@ -16,7 +23,7 @@ from tidelog_protocol.messages.group_admin import DescribeGroupsRequest, Describ
 from tidelog_protocol.messages.txns import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from tidelog.network.dispatch import RequestContext
 
@@ -174,28 +181,40 @@ def test_markers_are_divided_down_to_their_partitions(markers: list[Any]) -> Non
     assert max(sizes) <= WIDE[ApiKey.WRITE_TXN_MARKERS].part_max
 
 
-@pytest.mark.parametrize("api_key", WHOLE)
-@pytest.mark.parametrize("deferred", [False, True])
-def test_a_wide_request_that_is_one_change_is_handled_in_steps(
-    api_key: ApiKey, deferred: bool
-) -> None:
-    api, events = API[api_key], list[str]()
-    topic = api.request.OffsetCommitRequestTopic if api_key == ApiKey.OFFSET_COMMIT else None
-    topic = topic or api.request.TxnOffsetCommitRequestTopic
-    request = api.request(topics=[topic(name=str(n)) for n in range(PART_MAX + 1)])
+def wide_context(api_key: ApiKey, version: int) -> RequestContext:
+    context = make_context(api_key, version)
+    context.size = WIDE_BYTES + 1
+    return context
+
+
+@pytest.mark.parametrize("answers", ["at once", "later", "by a coroutine", "in turns"])
+def test_any_wide_request_is_handled_after_others_had_a_turn(answers: str) -> None:
+    api, events = API[ApiKey.DELETE_RECORDS], list[str]()
+    request = api.request()
+
+    async def soon() -> Any:
+        return api.response()
+
+    def parts() -> Generator[None, None, Any]:
+        yield
+        return api.response()
 
     def handler(context: RequestContext, asked: Any) -> Any:
         assert asked is request
         events.append("handled")
-        if not deferred:
+        if answers == "at once":
             return api.response()
+        if answers == "by a coroutine":
+            return soon()
+        if answers == "in turns":
+            return in_turns(parts(), context)
         waiting = context.defer()
         asyncio.get_running_loop().call_soon(waiting.complete, api.response())
         return waiting
 
     async def test() -> Any:
         loop = asyncio.get_running_loop()
-        work = in_parts(api_key, handler)(make_context(api_key, api.max_version), request)
+        work = in_parts(api.key, handler)(wide_context(api.key, api.max_version), request)
         task = loop.create_task(work)
         loop.call_soon(events.append, "others")
         response = await task
@@ -203,11 +222,6 @@ def test_a_wide_request_that_is_one_change_is_handled_in_steps(
         return response
 
     assert asyncio.run(test()) == api.response()
-    narrow = api.request(topics=request.topics[:PART_MAX])
-    request = narrow
-    context = make_context(api_key, api.max_version)
-    if not deferred:
-        assert in_parts(api_key, handler)(context, narrow) == api.response()
 
 
 def test_narrow_requests_and_those_of_other_apis_go_straight_to_the_handler() -> None:
@@ -215,7 +229,8 @@ def test_narrow_requests_and_those_of_other_apis_go_straight_to_the_handler() ->
         del context
         return request
 
-    assert in_parts(ApiKey.METADATA, handler) is handler
+    for api_key in IN_ONE_TURN:
+        assert in_parts(api_key, handler) is handler
     narrow = DescribeGroupsRequest(groups=["g"] * PART_MAX)
     context = make_context(ApiKey.DESCRIBE_GROUPS, 6)
     assert in_parts(ApiKey.DESCRIBE_GROUPS, handler)(context, narrow) is narrow

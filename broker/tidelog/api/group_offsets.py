@@ -25,6 +25,7 @@ from tidelog.awaiting import all_of
 from tidelog.coordinators.groups.admin import Committer
 from tidelog.coordinators.groups.now import NO_TIMESTAMP
 from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetAndMetadata, OffsetChange
+from tidelog.network.wide_requests import PART_MAX, in_turns
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import (
@@ -35,8 +36,9 @@ from tidelog_protocol.messages.group_offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from collections.abc import Set as AbstractSet
+    from typing import Any
 
     from tidelog.cluster.metadata.image import ClusterImage, TopicImage
     from tidelog.coordinators.groups.admin import GroupAdmin
@@ -71,13 +73,15 @@ class _CommitAnswer:
 
     def add(
         self, topic: OffsetCommitRequest.OffsetCommitRequestTopic, index: int, error: int
-    ) -> None:
-        """Add one partition's error code."""
+    ) -> Any:
+        """Add and return one partition's error code."""
         key = (topic.name, topic.topic_id)
         answer = self.topics.get(key)
         if answer is None:
             answer = self.topics[key] = _CommitTopic(name=topic.name, topic_id=topic.topic_id)
-        answer.partitions.append(_CommitPartition(partition_index=index, error_code=error))
+        partition = _CommitPartition(partition_index=index, error_code=error)
+        answer.partitions.append(partition)
+        return partition
 
     def response(self) -> OffsetCommitResponse:
         """Return the whole response."""
@@ -111,51 +115,67 @@ class GroupOffsetsApi:
 
     # ---- OffsetCommit ------------------------------------------------------------------------
 
-    def commit(
-        self, context: RequestContext, request: OffsetCommitRequest
-    ) -> Deferred | OffsetCommitResponse:
-        """Answer an OffsetCommit request."""
-        version = context.api_version
+    def commit(self, context: RequestContext, request: OffsetCommitRequest) -> Any:
+        """Answer an OffsetCommit request; a wide one is checked in turns."""
+        work = self._checked(context.api_version, request)
+        return in_turns(work, context, partial(self._commit, request))
+
+    def _checked(
+        self, version: int, request: OffsetCommitRequest
+    ) -> Generator[None, None, tuple[_CommitAnswer, list[OffsetChange], list[Any]]]:
+        """Return the answer if all goes well, what is to be written, and the part of the answer
+        that an error of this changes."""
         answer = _CommitAnswer()
-        accepted = self._existing(version, request, answer)
-        if not accepted:
-            return answer.response()
         now_ms = self._clock.wall_ms()
         expire_timestamp = NO_TIMESTAMP
         if request.retention_time_ms != _DEFAULT_RETENTION:
             expire_timestamp = min(now_ms + request.retention_time_ms, _TIMESTAMP_MAX)
-        changes = []
-        outcomes = []
-        for topic, image, partition in accepted:
+        changes: list[OffsetChange] = []
+        accepted = []
+        for number, (topic, image, partition) in enumerate(
+            self._existing(version, request, answer)
+        ):
+            if number % PART_MAX == PART_MAX - 1:
+                yield
+            index = partition.partition_index
             metadata = partition.committed_metadata or ""
-            is_too_large = _java_length(metadata) > self._metadata_bytes_max
-            outcomes.append((topic, partition.partition_index, is_too_large))
-            if not is_too_large:
-                offset = OffsetAndMetadata(
-                    partition.committed_offset,
-                    partition.committed_leader_epoch,
-                    metadata,
-                    now_ms,
-                    expire_timestamp,
-                    image.topic_id,
-                )
-                changes.append(
-                    OffsetChange(request.group_id, image.name, partition.partition_index, offset)
-                )
+            if _java_length(metadata) > self._metadata_bytes_max:
+                accepted.append(answer.add(topic, index, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+                continue
+            accepted.append(answer.add(topic, index, ErrorCode.NONE))
+            offset = OffsetAndMetadata(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                now_ms,
+                expire_timestamp,
+                image.topic_id,
+            )
+            changes.append(OffsetChange(request.group_id, image.name, index, offset))
+        return answer, changes, accepted
+
+    def _commit(
+        self,
+        request: OffsetCommitRequest,
+        context: RequestContext,
+        checked: tuple[_CommitAnswer, list[OffsetChange], list[Any]],
+    ) -> Deferred | OffsetCommitResponse:
+        """Write what is accepted, and answer."""
+        answer, changes, accepted = checked
+        if not accepted:
+            return answer.response()
 
         def respond(error: ErrorCode) -> OffsetCommitResponse:
-            for topic, index, is_too_large in outcomes:
-                is_refused = is_too_large and error is ErrorCode.NONE
-                answer.add(
-                    topic, index, ErrorCode.OFFSET_METADATA_TOO_LARGE if is_refused else error
-                )
+            if error is not ErrorCode.NONE:
+                for each in accepted:
+                    each.error_code = error
             return answer.response()
 
         committer = Committer(
             request.member_id,
             request.group_instance_id,
             request.generation_id_or_member_epoch,
-            version,
+            context.api_version,
         )
         work = self._admin.commit(request.group_id, committer, changes)
         return context.answer_with(work, respond)
@@ -283,32 +303,60 @@ class GroupOffsetsApi:
 
     # ---- OffsetDelete ------------------------------------------------------------------------
 
-    def delete(
-        self, context: RequestContext, request: OffsetDeleteRequest
-    ) -> Deferred | OffsetDeleteResponse:
-        """Answer an OffsetDelete request."""
+    def delete(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
+        """Answer an OffsetDelete request; a wide one is checked in turns."""
         if not request.group_id:
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        return in_turns(self._known(request), context, partial(self._delete, request))
+
+    def _known(
+        self, request: OffsetDeleteRequest
+    ) -> Generator[None, None, tuple[dict[str, _DeleteTopic], dict[str, list[Any]]]]:
+        """Return the answer if all goes well, by topic, and its partitions that exist."""
         cluster = self._image()
         answers: dict[str, _DeleteTopic] = {}
-        existing: dict[str, list[int]] = {}
+        existing: dict[str, list[Any]] = {}
+        number = 0
         for topic in request.topics:
             for partition in topic.partitions:
+                number += 1
+                if not number % PART_MAX:
+                    yield
                 index = partition.partition_index
+                one = _DeletePartition(partition_index=index)
                 if cluster.partition(topic.name, index) is None:
-                    _add_deleted(answers, topic.name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    one.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    answer = answers.setdefault(topic.name, _DeleteTopic(name=topic.name))
+                    answer.partitions.append(one)
                 else:
-                    existing.setdefault(topic.name, []).append(index)
+                    existing.setdefault(topic.name, []).append(one)
+        return answers, existing
+
+    def _delete(
+        self,
+        request: OffsetDeleteRequest,
+        context: RequestContext,
+        known: tuple[dict[str, _DeleteTopic], dict[str, list[Any]]],
+    ) -> Deferred:
+        """Delete the offsets of what exists, and answer."""
+        answers, existing = known
 
         def respond(results: ErrorCode | Mapping[str, ErrorCode]) -> OffsetDeleteResponse:
             if isinstance(results, ErrorCode):
                 return OffsetDeleteResponse(error_code=results)
-            for name, indexes in existing.items():
-                for index in indexes:
-                    _add_deleted(answers, name, index, results[name])
+            for name, partitions in existing.items():
+                if results[name] is not ErrorCode.NONE:
+                    for one in partitions:
+                        one.error_code = results[name]
+                answer = answers.setdefault(name, _DeleteTopic(name=name))
+                answer.partitions += partitions
             return OffsetDeleteResponse(topics=list(answers.values()))
 
-        work = self._admin.delete_offsets(request.group_id, existing)
+        topics = {
+            name: [one.partition_index for one in partitions]
+            for name, partitions in existing.items()
+        }
+        work = self._admin.delete_offsets(request.group_id, topics)
         return context.answer_with(work, respond)
 
 
@@ -374,11 +422,6 @@ def _no_offsets(name: str, topic_id: bytes, indexes: list[int], error: ErrorCode
     return _FetchTopics(
         name=name, topic_id=topic_id, partitions=[_no_offset(index, error) for index in indexes]
     )
-
-
-def _add_deleted(answers: dict[str, _DeleteTopic], name: str, index: int, error: ErrorCode) -> None:
-    topic = answers.setdefault(name, _DeleteTopic(name=name))
-    topic.partitions.append(_DeletePartition(partition_index=index, error_code=error))
 
 
 def _mark_unstable(answer: _FetchGroup, unstable: Unstable) -> None:

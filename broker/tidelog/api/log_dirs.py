@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.network.wide_requests import PART_MAX, in_turns
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import (
@@ -24,7 +25,8 @@ from tidelog_protocol.messages.admin import (
 from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from typing import Any
 
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.replication.log_dir_moves import LogDirMoves
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from tidelog_storage.manager import LogManager
 
 __all__ = ["LogDirsApi"]
+
+MOVES_AT_ONCE = 20
+"""Replicas that begin to move between two turns of the loop: each opens files."""
 
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic
@@ -73,9 +78,14 @@ class LogDirsApi:
 
     def alter_replica_log_dirs(
         self, context: RequestContext, request: AlterReplicaLogDirsRequest
-    ) -> AlterReplicaLogDirsResponse:
+    ) -> Any:
         """Begin to move replicas; for one named twice the last directory counts."""
-        del context
+        return in_turns(self._altered(request), context)
+
+    def _altered(
+        self, request: AlterReplicaLogDirsRequest
+    ) -> Generator[None, None, AlterReplicaLogDirsResponse]:
+        """Answer, with a `yield` between parts: each move opens files."""
         assert self._moves is not None
         wanted = {
             TopicPartition(topic.name, index): one.path
@@ -84,7 +94,9 @@ class LogDirsApi:
             for index in topic.partitions
         }
         results: dict[str, _Altered] = {}
-        for key, path in wanted.items():
+        for number, (key, path) in enumerate(wanted.items(), 1):
+            if not number % MOVES_AT_ONCE:
+                yield
             error = self._moves().alter(key, path)
             result = results.setdefault(key.topic, _Altered(topic_name=key.topic, partitions=[]))
             result.partitions.append(
@@ -94,36 +106,42 @@ class LogDirsApi:
             )
         return AlterReplicaLogDirsResponse(results=list(results.values()))
 
-    def describe_log_dirs(
-        self, context: RequestContext, request: DescribeLogDirsRequest
-    ) -> DescribeLogDirsResponse:
+    def describe_log_dirs(self, context: RequestContext, request: DescribeLogDirsRequest) -> Any:
         """Describe all directories, with the requested partitions."""
-        del context
+        return in_turns(self._described(request), context)
+
+    def _described(
+        self, request: DescribeLogDirsRequest
+    ) -> Generator[None, None, DescribeLogDirsResponse]:
+        """Answer, with a `yield` between parts."""
         asked = (
             None
             if request.topics is None
             else {(topic.topic, index) for topic in request.topics for index in topic.partitions}
         )
-        return DescribeLogDirsResponse(
-            results=[
-                self._directory(directory.path, asked)
-                if directory.failure is None
-                else _Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path)
-                for directory in self._logs.directories
-            ]
-        )
+        results = []
+        for directory in self._logs.directories:
+            if directory.failure is None:
+                results.append((yield from self._directory(directory.path, asked)))
+            else:
+                code = ErrorCode.KAFKA_STORAGE_ERROR
+                results.append(_Result(error_code=code, log_dir=directory.path))
+        return DescribeLogDirsResponse(results=results)
 
-    def _directory(self, directory: str, asked: set[tuple[str, int]] | None) -> _Result:
+    def _directory(
+        self, directory: str, asked: set[tuple[str, int]] | None
+    ) -> Generator[None, None, _Result]:
         topics: dict[str, list[_Partition]] = {}
-        for key, log in self._logs.items():
-            if asked is not None and key not in asked:
-                continue
-            if self._logs.log_dir(key) == directory:
-                topics.setdefault(key.topic, []).append(_described(key, log))
-            if self._logs.future_log_dir(key) == directory:
-                future = self._logs.future(key)
-                assert future is not None
-                topics.setdefault(key.topic, []).append(_described(key, future, log))
+        for number, (key, log) in enumerate(self._logs.items(), 1):
+            if asked is None or key in asked:
+                if self._logs.log_dir(key) == directory:
+                    topics.setdefault(key.topic, []).append(_partition(key, log))
+                if self._logs.future_log_dir(key) == directory:
+                    future = self._logs.future(key)
+                    assert future is not None
+                    topics.setdefault(key.topic, []).append(_partition(key, future, log))
+            if not number % PART_MAX:
+                yield
         total, usable = self._volume_bytes(directory)
         return _Result(
             log_dir=directory,
@@ -136,7 +154,7 @@ class LogDirsApi:
         )
 
 
-def _described(key: TopicPartition, log: Log, current: Log | None = None) -> _Partition:
+def _partition(key: TopicPartition, log: Log, current: Log | None = None) -> _Partition:
     """Describe one log; `current` is the one that a future log will replace."""
     lag = max(log.high_watermark - log.log_end_offset, 0)
     return _Partition(

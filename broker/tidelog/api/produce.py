@@ -49,7 +49,7 @@ from tidelog_storage.inspection import TooMuchAtOnceError
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.coordinators.transactions.verification import Guard
@@ -198,22 +198,23 @@ class ProduceApi:
     ):
         """Answer a Produce request: append, wake, answer or park."""
         work = _Request(context, request.acks, self._replicas.clock.wall_ms())
-        if _has_transactional(request):
-            if request.transactional_id is None:
-                return self._refuse_all(
-                    context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                )
+        is_transactional = _has_transactional(request)
+        if is_transactional and request.transactional_id is None:
+            return self._refuse_all(
+                context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            )
+        if _width(request) > PART_MAX:
+            _take_from_the_receive_buffer(request)
+            return self._append_in_turns(context, request, work)
+        if is_transactional:
             try:
-                batches = self._transactional_batches(request, work.version)
+                batches = self._transactional_batches(_batches_of(request), work.version)
                 work.guards = self._gate.guards(batches, work.version)
             except StorageError as error:
                 return self._refuse_all(context, request, error.code, error.message)
             if work.guards:
                 _take_from_the_receive_buffer(request)
                 return self._ask_and_append(context, request, work)
-        elif _width(request) > PART_MAX:
-            _take_from_the_receive_buffer(request)
-            return self._append_in_turns(context, request, work)
         self._append_each(work, request)
         if work.large:
             return self._inspect_and_append(context, request, work)
@@ -238,15 +239,20 @@ class ProduceApi:
         self, context: RequestContext, request: ProduceRequest, work: _Request
     ) -> ProduceResponse | list[Buffer] | None:
         """Append to thousands of partitions; others are served meanwhile, also while the first
-        append to a log waits for the disk. Not for transactions, which might end between two
-        turns."""
+        append to a log waits for the disk. A transaction might end between two turns: each part is
+        asked for by itself."""
         asked = []
         for topic in request.topic_data:
             outcomes: list[Any] = []
             work.topics.append((topic.name, topic.topic_id, outcomes))
             asked += [(topic, data, outcomes) for data in topic.partition_data]
-        for start in range(0, len(asked), PART_MAX):
-            part = asked[start : start + PART_MAX]
+        parts = [asked[start : start + PART_MAX] for start in range(0, len(asked), PART_MAX)]
+        if request.transactional_id is not None:
+            try:
+                await self._check_producers(parts, work.version)
+            except StorageError as error:
+                return self._refuse_all(context, request, error.code, error.message)
+        for part in parts:
             found = [self._partition(topic, data.index, work.version) for topic, data, _ in part]
             new = [
                 each.log.id_file
@@ -254,12 +260,39 @@ class ProduceApi:
                 if not isinstance(each, ErrorCode) and not each.log.log_end_offset
             ]
             await (self._executor.run(_sync, new) if new else asyncio.sleep(0))
+            if request.transactional_id is not None:
+                batches = self._transactional_batches(part, work.version)
+                await self._ask(request.transactional_id, work, batches)
             for topic, data, outcomes in part:
                 partition = self._partition(topic, data.index, work.version)
                 outcomes.append(self._append(work, partition, data.index, data.records, outcomes))
             self._replicas.appended(work.touched)
             work.touched = []
         return await self._inspect_and_append(context, request, work)
+
+    async def _check_producers(self, parts: Sequence[Sequence[Any]], version: int) -> None:
+        """StorageError if the transactional batches have several producers, before any of them is
+        appended."""
+        producer = None
+        for part in parts:
+            batches = self._transactional_batches(part, version)
+            producer = self._gate.producer_of(batches, version, producer)
+            await asyncio.sleep(0)
+
+    async def _ask(
+        self,
+        transactional_id: str,
+        work: _Request,
+        batches: Iterator[tuple[Partition, memoryview]],
+    ) -> None:
+        """Have the coordinator agree to those of these batches that are the first ones of their
+        transaction."""
+        guards = self._gate.guards(batches, work.version)
+        if guards:
+            refused = await self._gate.ask(transactional_id, guards, work.version)
+            work.guards = {**work.guards, **guards}
+            work.refused = {**work.refused, **refused}
+            work.now_ms = self._replicas.clock.wall_ms()
 
     async def _inspect_and_append(
         self, context: RequestContext, request: ProduceRequest, work: _Request
@@ -307,23 +340,18 @@ class ProduceApi:
         records = large.inspection.buffer
         if request.transactional_id is None or not is_transactional(records):
             return
-        guards = self._gate.guards([(large.partition, records)], work.version)
-        if guards:
-            refused = await self._gate.ask(request.transactional_id, guards, work.version)
-            work.guards = {**work.guards, **guards}
-            work.refused = {**work.refused, **refused}
+        await self._ask(request.transactional_id, work, iter([(large.partition, records)]))
 
     def _transactional_batches(
-        self, request: ProduceRequest, version: int
+        self, asked: Iterable[Sequence[Any]], version: int
     ) -> Iterator[tuple[Partition, memoryview]]:
-        for topic in request.topic_data:
-            for data in topic.partition_data:
-                records = data.records
-                if not isinstance(records, memoryview) or not is_transactional(records):
-                    continue
-                partition = self._partition(topic, data.index, version)
-                if not isinstance(partition, ErrorCode) and not partition.is_internal:
-                    yield partition, records
+        for topic, data, *_ in asked:
+            records = data.records
+            if not isinstance(records, memoryview) or not is_transactional(records):
+                continue
+            partition = self._partition(topic, data.index, version)
+            if not isinstance(partition, ErrorCode) and not partition.is_internal:
+                yield partition, records
 
     def _partition(self, topic: Any, index: int, version: int) -> Partition | ErrorCode:
         if version >= _TOPIC_IDS_FROM:
@@ -586,6 +614,12 @@ def _sync(files: Sequence[TopicIdFile]) -> None:
     for file in files:
         with suppress(OSError):  # of which the append will hear, too
             file.sync()
+
+
+def _batches_of(request: ProduceRequest) -> Iterator[tuple[Any, Any]]:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            yield topic, data
 
 
 def _width(request: ProduceRequest) -> int:

@@ -19,11 +19,12 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.coordinators.transactions.verification import Guard
     from tidelog.replication.partition import Partition
+    from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.types import TopicPartition
 
 __all__ = ["ProduceGate", "RefusedError", "is_transactional"]
@@ -71,28 +72,40 @@ class ProduceGate:
         StorageError INVALID_PRODUCER_ID_MAPPING if a request has several producers.
         """
         guards: dict[TopicPartition, Guard] = {}
-        is_verifying = self._transactions.config.transaction_partition_verification_enable
-        if version < _IMPLICIT_VERSION and not is_verifying:
-            return guards
-        producer: tuple[int, int] | None = None
-        for partition, records in batches:
-            if len(records) < HEADER_BYTES or not partition.is_leader:
-                continue  # the append reports the error
-            header = read_header(records)
-            if not header.has_producer_id:
-                continue  # Kafka's ReplicaManager verifies those of producers
-            if producer not in (None, (header.producer_id, header.producer_epoch)):
-                raise StorageError(
-                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-                    "Transactional records contained more than one producer ID",
-                )
-            producer = header.producer_id, header.producer_epoch
+        producer = None
+        for partition, header in self._to_verify(batches, version):
+            producer = _same_producer(header, producer)
             guard = self._transactions.verifications.begin(
                 partition, *producer, header.base_sequence
             )
             if guard is not None:
                 guards[partition.topic_partition] = guard
         return guards
+
+    def producer_of(
+        self,
+        batches: Iterable[tuple[Partition, memoryview]],
+        version: int,
+        producer: tuple[int, int] | None,
+    ) -> tuple[int, int] | None:
+        """Return the producer id and epoch of these batches, or the given ones. StorageError as by
+        `guards` if there are several."""
+        for _, header in self._to_verify(batches, version):
+            producer = _same_producer(header, producer)
+        return producer
+
+    def _to_verify(
+        self, batches: Iterable[tuple[Partition, memoryview]], version: int
+    ) -> Iterator[tuple[Partition, BatchHeader]]:
+        is_verifying = self._transactions.config.transaction_partition_verification_enable
+        if version < _IMPLICIT_VERSION and not is_verifying:
+            return
+        for partition, records in batches:
+            if len(records) < HEADER_BYTES or not partition.is_leader:
+                continue  # the append reports the error
+            header = read_header(records)
+            if header.has_producer_id:  # Kafka's ReplicaManager verifies those of producers
+                yield partition, header
 
     async def ask(
         self, transactional_id: str, guards: dict[TopicPartition, Guard], version: int
@@ -132,6 +145,17 @@ class ProduceGate:
         self._transactions.verifications.redeem(
             guard, partition, sequence, begins_with_0=version >= _IMPLICIT_VERSION
         )
+
+
+def _same_producer(header: BatchHeader, producer: tuple[int, int] | None) -> tuple[int, int]:
+    """Return the producer id and epoch of a batch; StorageError if they are not these."""
+    own = header.producer_id, header.producer_epoch
+    if producer not in (None, own):
+        raise StorageError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            "Transactional records contained more than one producer ID",
+        )
+    return own
 
 
 def _refusal(error: ErrorCode, version: int) -> RefusedError:

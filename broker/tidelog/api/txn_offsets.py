@@ -12,6 +12,7 @@ the member of the group. 4 and 5 (KIP-890): TRANSACTION_ABORTABLE; no AddOffsets
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,14 @@ from tidelog.awaiting import called_back, drive
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.groups.admin import Committer
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
+from tidelog.network.wide_requests import PART_MAX
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txns import TxnOffsetCommitResponse
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tidelog.coordinators.groups.admin import GroupAdmin
     from tidelog.coordinators.transactions.decisions import ProducerIdAndEpoch
@@ -72,40 +74,52 @@ class TxnOffsetsApi:
     ) -> TxnOffsetCommitResponse:
         """Answer a TxnOffsetCommit request."""
         errors: dict[TopicPartition, ErrorCode] = {}
-        changes = self._changes(request, errors)
+        changes: list[OffsetChange] = []
+        for _ in self._changes(request, errors, changes):
+            await asyncio.sleep(0)
         if changes:
             error = await self._write(context.api_version, request, changes)
             error = _told(error, context.api_version)
+            if len(changes) > PART_MAX:
+                await asyncio.sleep(0)
             for change in changes:
                 errors[TopicPartition(change.topic, change.partition)] = error
-        return TxnOffsetCommitResponse(
-            topics=[
-                _Topic(
-                    name=topic.name,
-                    partitions=[
-                        _Partition(
-                            partition_index=each.partition_index,
-                            error_code=errors[TopicPartition(topic.name, each.partition_index)],
-                        )
-                        for each in topic.partitions
-                    ],
+        topics = []
+        room = PART_MAX
+        for topic in request.topics:
+            if room <= 0:
+                await asyncio.sleep(0)
+                room = PART_MAX
+            room -= len(topic.partitions)
+            partitions = [
+                _Partition(
+                    partition_index=each.partition_index,
+                    error_code=errors[TopicPartition(topic.name, each.partition_index)],
                 )
-                for topic in request.topics
-                if topic.partitions
+                for each in topic.partitions
             ]
-        )
+            if partitions:
+                topics.append(_Topic(name=topic.name, partitions=partitions))
+        return TxnOffsetCommitResponse(topics=topics)
 
     def _changes(
-        self, request: TxnOffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]
-    ) -> list[OffsetChange]:
-        """Return the offsets that may be written; set the error of the others."""
+        self,
+        request: TxnOffsetCommitRequest,
+        errors: dict[TopicPartition, ErrorCode],
+        changes: list[OffsetChange],
+    ) -> Iterator[None]:
+        """Find the offsets that may be written; set the error of the others. Yield between
+        parts."""
         image = self._transactions.image
         metadata_bytes_max = self._transactions.config.offset_metadata_max_bytes
         now_ms = self._clock.wall_ms()
-        changes = []
+        number = 0
         for topic in request.topics:
             known = image.topics.get(topic.name)
             for each in topic.partitions:
+                number += 1
+                if not number % PART_MAX:
+                    yield
                 one = TopicPartition(topic.name, each.partition_index)
                 metadata = each.committed_metadata or ""
                 if known is None or not 0 <= one.partition < len(known.partitions):
@@ -121,7 +135,6 @@ class TxnOffsetsApi:
                         topic_id=known.topic_id,
                     )
                     changes.append(OffsetChange(request.group_id, *one, offset))
-        return changes
 
     async def _write(
         self, version: int, request: TxnOffsetCommitRequest, changes: list[OffsetChange]

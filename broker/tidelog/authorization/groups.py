@@ -195,16 +195,14 @@ def offset_fetch(call: Call) -> Verdict:
         return _fetch_of_one_group(call)
     Group: Any = call.api.response.OffsetFetchResponseGroup  # type: ignore[attr-defined]  # noqa: N806
     request = call.request
-    refused = [
-        Group(group_id=group.group_id, topics=[], error_code=int(DENIED))
-        for group in request.groups
-        if not call.group(Operation.DESCRIBE, group.group_id)
-    ]
-    groups = [group for group in request.groups if call.group(Operation.DESCRIBE, group.group_id)]
+    refused = []
     denied: dict[str, list[Any]] = {}
     kept = []
-    for group in groups:
-        names = call.denied(Operation.DESCRIBE, group.topics or ())
+    for group in request.groups:
+        if not call.group(Operation.DESCRIBE, group.group_id):
+            refused.append(Group(group_id=group.group_id, topics=[], error_code=int(DENIED)))
+            continue
+        names = call.denied(Operation.DESCRIBE, group.topics) if group.topics else ()
         if names:
             denied[group.group_id] = [
                 topic for topic in group.topics if call.name_of(topic) in names
@@ -291,12 +289,13 @@ def describe_share_group_offsets(call: Call) -> Verdict:
             refused.append(Group(group_id=group.group_id, error_code=int(DENIED)))
             continue
         topics = group.topics
-        if topics is not None:
+        if topics:
             may = [t for t in topics if call.topic(Operation.DESCRIBE, t.topic_name)]
             names = {t.topic_name for t in may}
             denied[group.group_id] = [t for t in topics if t.topic_name not in names]
             topics = may
-        kept.append(type(group)(group_id=group.group_id, topics=topics))
+        is_whole = topics is group.topics
+        kept.append(group if is_whole else type(group)(group_id=group.group_id, topics=topics))
     if not kept:
         return Answer(call.api.response(groups=refused))
     call.request = type(call.request)(groups=kept)

@@ -10,10 +10,12 @@ clients comes in Envelopes, and its caller is the client.
 
 from __future__ import annotations
 
+import asyncio
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tidelog.network.dispatch import Deferred
+from tidelog.network.wide_requests import IN_ONE_TURN, WIDE_BYTES, part_answer
 from tidelog.security.acls import Operation, ResourceType
 from tidelog_protocol.apis import API
 from tidelog_protocol.error_answers import add_answers, error_answer
@@ -171,6 +173,8 @@ class Guards:
             ):
                 return handler(context, request)
             call = Call(api, caller, context, request, image())
+            if context.size > WIDE_BYTES and key not in IN_ONE_TURN:
+                return _serve_in_turns(call, guard, handler)
             verdict = guard(call)
             if verdict is None:
                 return handler(context, request)
@@ -188,6 +192,20 @@ def _sent(context: RequestContext, request: Any, response: Any) -> Any:
         context.close()
         return None
     return response
+
+
+async def _serve_in_turns(call: Call, guard: Guard, handler: Handler) -> Any:
+    """Serve a wide request: the loop has turns between the guard, the handler and what the guard
+    adds to its response."""
+    verdict = guard(call)
+    await asyncio.sleep(0)
+    if isinstance(verdict, Answer):
+        return verdict.response
+    response = await part_answer(handler, call.context, call.request)
+    if verdict is None or response is None:
+        return response
+    await asyncio.sleep(0)
+    return verdict(response)
 
 
 def _completed(

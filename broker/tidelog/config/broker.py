@@ -7,6 +7,7 @@ or a value out of range is refused in one line that names the key.
 from __future__ import annotations
 
 import copy
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tidelog.config import group_keys
@@ -160,8 +161,7 @@ class BrokerConfig(
         if not known:
             return self
         self._check_urls(known)
-        config = BrokerConfig.from_properties({**self.given, **known})
-        return config.with_voters_of_log() if self.log_names_voters else config
+        return _with_dynamic(self, frozenset(known.items()))
 
     def _check_urls(self, overrides: Mapping[str, str]) -> None:
         """Let clients name no URL that the broker would read, but those that it was started with
@@ -616,3 +616,11 @@ def parse_endpoints(key: str, entries: list[str]) -> list[Endpoint]:
         if shared is not None:
             raise broken_listeners(key, entries, shared)
     return endpoints
+
+
+@lru_cache(maxsize=16)
+def _with_dynamic(config: BrokerConfig, dynamic: frozenset[tuple[str, str]]) -> BrokerConfig:
+    """Return a configuration with dynamic settings; thousands of topics of one request ask for the
+    same."""
+    made = BrokerConfig.from_properties({**config.given, **dict(dynamic)})
+    return made.with_voters_of_log() if config.log_names_voters else made

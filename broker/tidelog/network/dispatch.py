@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.awaiting import drive
 from tidelog.network.request_limits import elements_max
-from tidelog.network.wide_requests import WIDE_ANSWERS, in_parts
+from tidelog.network.wide_requests import IN_ONE_TURN, WIDE_ANSWERS, WIDE_BYTES, in_parts
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import (
@@ -113,9 +113,7 @@ class RequestContext:
         "took_s",
     )
 
-    # Of the frame, and of the handler: both only while clients may be throttled.
-    size: int
-    took_s: float
+    took_s: float  # of the handler, only while clients may be throttled
 
     def __init__(
         self,
@@ -133,6 +131,7 @@ class RequestContext:
         self.answer: Sequence[Buffer] | None = None
         self.body: list[Buffer] | None = None  # of the response, if it was encoded in turns
         self.deferred: Deferred | None = None
+        self.size = 0  # of the frame
         self.parked = 0  # size of the request, once its handler has returned without a response
         self.began_s: float | None = None  # when its handler began, while requests are observed
         self.merge: Callable[[Any], Any] | None = None  # what a guard adds to a late response
@@ -262,6 +261,7 @@ class Route:
         "elements_max",
         "flexible",
         "handler",
+        "is_whole",
         "is_wide",
         "response_codec",
         "response_head",
@@ -275,6 +275,7 @@ class Route:
         self.response_codec = api.response_codec(api_version)
         self.response_head = response_head(api, api_version)
         self.is_wide = api.key in WIDE_ANSWERS
+        self.is_whole = api.key not in IN_ONE_TURN
         # The receive buffer is reused before an `async def` handler runs its first line.
         code = getattr(handler, "__code__", None)
         self.copies = bool(code is not None and code.co_flags & _COROUTINE_CODE)
@@ -398,12 +399,11 @@ class Dispatcher:
             route = self._route(api_key, api_version)
             if route is None:
                 return self._unknown_api_versions(peer, correlation_id)
-        if route.copies:
+        if route.copies or (len(frame) > WIDE_BYTES and route.is_whole):
             frame = memoryview(bytearray(frame))  # an append writes offsets into its batches
         client_id, position = decode_client_id(frame, flexible=route.flexible)
         context = RequestContext(peer, api_key, api_version, correlation_id, client_id)
-        if self._throttle is not None:
-            context.size = len(frame)
+        context.size = len(frame)
         request = route.codec.decode(frame, position, route.elements_max)
         response = route.handler(context, request)
         if response.__class__ is Deferred:
@@ -411,7 +411,8 @@ class Dispatcher:
         elif response is None:
             context.answer = ()
         elif response.__class__ is CoroutineType:
-            self._run(context, response, route if route.is_wide else None)
+            is_wide = route.is_wide or context.size > WIDE_BYTES
+            self._run(context, response, route if is_wide else None)
         else:
             if response.__class__ is not list:
                 response = route.encode(response)
@@ -496,8 +497,9 @@ class Dispatcher:
         """Run one coroutine handler. It continues after its client disconnects, as in Kafka."""
         try:
             response = await coroutine
-            if wide is not None and response is not None:
+            if wide is not None and response is not None and response.__class__ is not list:
                 response = self._finished(context, response)
+                await asyncio.sleep(0)
                 context.body = await wide.encode_in_turns(response)
         except asyncio.CancelledError:
             context.peer.close()

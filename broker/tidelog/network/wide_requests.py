@@ -7,6 +7,9 @@ handlers; it has the types of a handler, a request's context and a peer.
 
 Handlers whose elements share something, such as one state of the cluster, divide their own work:
 they write it as a generator that yields between parts, and return what `in_turns` makes of it.
+
+All other requests of more than `WIDE_BYTES` have turns between the steps that they have anyway:
+they are decoded, an authorizer is asked, the handler answers, the answer is completed and encoded.
 """
 
 from __future__ import annotations
@@ -24,7 +27,30 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Any, Any], Any]
 
-__all__ = ["PART_MAX", "WHOLE", "WIDE", "WIDE_ANSWERS", "Wide", "in_parts", "in_turns"]
+__all__ = [
+    "IN_ONE_TURN",
+    "PART_MAX",
+    "WIDE",
+    "WIDE_ANSWERS",
+    "WIDE_BYTES",
+    "Wide",
+    "in_parts",
+    "in_turns",
+    "part_answer",
+]
+
+WIDE_BYTES = 8192
+"""Requests of up to so many bytes have few elements, and are handled at once."""
+
+IN_ONE_TURN = frozenset(
+    {
+        *(ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH),  # they have turns of their own
+        ApiKey.JOIN_GROUP,  # it is parked until the other members have come
+        *(ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
+        ApiKey.ENVELOPE,  # the request in it has its turns
+    }
+)
+"""APIs whose requests have no turn between their steps, however long they are."""
 
 PART_MAX = 500
 """Elements in a part of most APIs: at most about 30 ms."""
@@ -50,6 +76,7 @@ WIDE = {
     ApiKey.SHARE_GROUP_DESCRIBE: Wide("group_ids", "groups"),
     ApiKey.STREAMS_GROUP_DESCRIBE: Wide("group_ids", "groups"),
     ApiKey.DESCRIBE_TRANSACTIONS: Wide("transactional_ids", "transaction_states"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Wide("groups", "groups", part_max=100),
     ApiKey.OFFSET_FETCH: Wide("groups", "groups"),
     ApiKey.ADD_PARTITIONS_TO_TXN: Wide("transactions", "results_by_transaction"),
     ApiKey.WRITE_TXN_MARKERS: Wide(
@@ -71,11 +98,6 @@ WIDE = {
     ApiKey.DELETE_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _SHARE_STATE,
 }
-_COMMIT = Wide("topics", "topics", ("name",), Wide("partitions", "partitions"))
-WHOLE = {ApiKey.OFFSET_COMMIT: _COMMIT, ApiKey.TXN_OFFSET_COMMIT: _COMMIT}
-"""Wide requests that are one change. Others have a turn before they are handled, and before their
-answer is encoded."""
-
 WIDE_ANSWERS = frozenset(
     {
         ApiKey.CREATE_TOPICS,
@@ -144,23 +166,22 @@ async def _remaining(
 
 
 def in_parts(api_key: int, handler: Handler) -> Handler:
-    """Return the handler for requests of any width; itself if those of its API stay whole."""
+    """Return the handler for requests of any width; itself if those of its API have no turns."""
     wide = WIDE.get(api_key)  # type: ignore[call-overload]
     if wide is not None:
         return partial(_handle, handler, wide)
-    whole = WHOLE.get(api_key)  # type: ignore[call-overload]
-    return handler if whole is None else partial(_handle_whole, handler, whole)
+    return handler if api_key in IN_ONE_TURN else partial(_handle_whole, handler)
 
 
-def _handle_whole(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
-    if _width(getattr(request, wide.asked), wide) <= wide.part_max:
+def _handle_whole(handler: Handler, context: Any, request: Any) -> Any:
+    if context.size <= WIDE_BYTES:
         return handler(context, request)
     return _handle_in_steps(handler, context, request)
 
 
 async def _handle_in_steps(handler: Handler, context: Any, request: Any) -> Any:
     await asyncio.sleep(0)
-    response = await _answer(handler, context, request)
+    response = await part_answer(handler, context, request)
     await asyncio.sleep(0)
     return response
 
@@ -185,7 +206,7 @@ async def _handle_parts(handler: Handler, wide: Wide, context: Any, request: Any
     for elements, depth in _parts(getattr(request, wide.asked), wide, wide.part_max):
         part = copy(request)
         setattr(part, wide.asked, elements)
-        response = await _answer(handler, context, part)
+        response = await part_answer(handler, context, part)
         if whole is None:
             whole = response
         else:
@@ -242,14 +263,14 @@ def _join(answers: list[Any], more: list[Any], wide: Wide, depth: int) -> None:
     answers.extend(more)
 
 
-async def _answer(handler: Handler, context: Any, part: Any) -> Any:
+async def part_answer(handler: Handler, context: Any, part: Any) -> Any:
     """Return a handler's response, however it gives it."""
     peer = _PartPeer(context.peer)
     own = peer.context_of(context)
     response = handler(own, part)
-    if own.deferred is not None:
-        return await peer.response
-    return await response if response.__class__ is CoroutineType else response
+    if response.__class__ is CoroutineType:
+        return await response
+    return response if own.deferred is None else await peer.response
 
 
 class _PartPeer:
@@ -265,9 +286,11 @@ class _PartPeer:
 
     def context_of(self, context: Any) -> Any:
         """Return the context of a part of this request."""
-        return type(context)(
+        own = type(context)(
             self, context.api_key, context.api_version, context.correlation_id, context.client_id
         )
+        own.size = context.size
+        return own
 
     def close(self) -> None:
         """Close the connection; the part has no response."""

@@ -117,14 +117,42 @@ def legacy_resources(request: AlterConfigsRequest) -> list[Resource]:
     ]
 
 
+class Alteration:
+    """One request, decided in steps: between them the caller writes the records of a step."""
+
+    def __init__(self, config: BrokerConfig, resources: Sequence[Resource]) -> None:
+        self._config = config
+        self._named = Counter((resource.type, resource.name) for resource in resources)
+        self._left = list({(one.type, one.name): one for one in resources}.values())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it is decided."""
+        return not self._left
+
+    def step(self, image: ClusterImage, count: int) -> Decision[ResourceResult]:
+        """Decide the changes of the next resources, at most so many; for `validate_only` the caller
+        drops the records."""
+        decided, self._left = self._left[:count], self._left[count:]
+        return _decide(image, self._config, decided, self._named)
+
+
 def alter_configs(
     image: ClusterImage, config: BrokerConfig, resources: Sequence[Resource]
 ) -> Decision[ResourceResult]:
-    """Decide a request's changes; for `validate_only` the caller drops the records."""
-    named = Counter((resource.type, resource.name) for resource in resources)
+    """Decide a request's changes in one step."""
+    return Alteration(config, resources).step(image, len(resources))
+
+
+def _decide(
+    image: ClusterImage,
+    config: BrokerConfig,
+    resources: Sequence[Resource],
+    named: Mapping[tuple[int, str], int],
+) -> Decision[ResourceResult]:
     records: list[ConfigRecord] = []
     results = []
-    for resource in {(one.type, one.name): one for one in resources}.values():
+    for resource in resources:
         try:
             if named[resource.type, resource.name] > 1:
                 raise _invalid("Duplicate resource.")

@@ -90,6 +90,8 @@ _logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.25  # how often `tick` is to be called
 TOPICS_AT_ONCE = 100
 """Topics of one request between two turns of the loop: about 20 ms."""
+RESOURCES_AT_ONCE = 100
+"""The same of resources whose settings are altered."""
 REPLICAS_AT_ONCE = 1_000
 """Replicas of these topics: as much work again."""
 _TOPIC_DELETION_DISABLED_SINCE = 3  # older DeleteTopics don't know the code
@@ -469,20 +471,33 @@ class Controller:
     async def alter_configs(
         self, resources: Sequence[Resource], *, validate_only: bool
     ) -> list[ResourceResult]:
-        """AlterConfigs and IncrementalAlterConfigs; StorageError if it cannot be written."""
-        from tidelog.cluster.controller.configs import alter_configs
+        """AlterConfigs and IncrementalAlterConfigs; StorageError if it cannot be written. Those of
+        many resources are decided and written in steps, as topics are."""
+        from tidelog.cluster.controller.configs import Alteration
         from tidelog.cluster.controller.partitions import UNCLEAN_KEY
 
-        decision = alter_configs(self._log.latest, self._config, resources)
-        await self._log.commit(() if validate_only else decision.records)
-        if not validate_only and any(
-            isinstance(record, tables.ConfigRecord) and record.name == UNCLEAN_KEY
-            for record in decision.records
-        ):
+        alteration = Alteration(self._config, resources)
+        results: list[ResourceResult] = []
+        records: Sequence[Message] = ()
+        may_elect = False
+        while not alteration.is_over:
+            if records:
+                self._log.append(records)
+            if results:
+                await asyncio.sleep(0)
+            decision = alteration.step(self._log.latest, RESOURCES_AT_ONCE)
+            results += decision.results
+            records = () if validate_only else decision.records
+            may_elect |= any(
+                isinstance(record, tables.ConfigRecord) and record.name == UNCLEAN_KEY
+                for record in records
+            )
+        await self._log.commit(records)
+        if may_elect:
             from tidelog.cluster.controller.elections import elect_unclean
 
             await self._log.commit(elect_unclean(self._log.latest, self._config))
-        return decision.results
+        return results
 
     async def alter_client_quotas(self, request: AlterClientQuotasRequest) -> list[EntityResult]:
         """AlterClientQuotas; StorageError if it cannot be written."""

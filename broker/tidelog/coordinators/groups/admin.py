@@ -184,11 +184,12 @@ class GroupAdmin:
             else ErrorCode.NONE
             for topic in topics
         }
+        named = {topic: frozenset(partitions) for topic, partitions in topics.items()}
         changes = [
             change
             for change in shard.forget_group(group_id)
             if results.get(change.topic) is ErrorCode.NONE
-            and change.partition in topics[change.topic]
+            and change.partition in named[change.topic]
         ]
         error = await self._coordinator.write_offsets(shard, changes)
         return results if error is ErrorCode.NONE else error

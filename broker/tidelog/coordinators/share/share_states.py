@@ -20,7 +20,7 @@ from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from tidelog.cluster.metadata.image import ClusterImage
@@ -48,6 +48,7 @@ __all__ = ["ShareStates"]
 # Before each further try: about as long as Kafka's PersisterStateManager goes on, 15 s.
 PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, *[1.0] * 13)
 _NO_NODE = -1
+ITEMS_AT_ONCE = 200  # of one request; the loop has a turn before the next ones
 
 _RETRIABLE = frozenset(
     {
@@ -168,21 +169,39 @@ class ShareStates:
 
         operation = OPERATIONS[key]
         outcomes: list[Any] = [None] * len(items)
-        left: Iterable[int] = range(len(items))
+        left: Sequence[int] = range(len(items))
         for pause_s in (*PAUSES_S, None):
             await ensure(self._topics, lambda: self.image, SHARE_GROUP_STATE_TOPIC)
-            left = await self._try(operation, group_id, items, left, outcomes)
+            left = await self._try_all(operation, group_id, items, left, outcomes)
             if not left or pause_s is None or self._is_closed:
                 break
             await asyncio.sleep(pause_s)
         return outcomes
+
+    async def _try_all(
+        self,
+        operation: Operation,
+        group_id: str,
+        items: Sequence[Any],
+        numbers: Sequence[int],
+        outcomes: list[Any],
+    ) -> list[int]:
+        """Ask once for the items of these numbers, by parts: others are served between them; return
+        those to ask for again."""
+        left = []
+        for start in range(0, len(numbers), ITEMS_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            part = numbers[start : start + ITEMS_AT_ONCE]
+            left += await self._try(operation, group_id, items, part, outcomes)
+        return left
 
     async def _try(
         self,
         operation: Operation,
         group_id: str,
         items: Sequence[Any],
-        numbers: Iterable[int],
+        numbers: Sequence[int],
         outcomes: list[Any],
     ) -> list[int]:
         """Ask once for the items of these numbers; return those to ask for again."""
