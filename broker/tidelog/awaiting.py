@@ -25,6 +25,7 @@ __all__ = [
     "called_back",
     "drive",
     "first_answer_of",
+    "resume",
     "uninterrupted",
 ]
 
@@ -35,6 +36,15 @@ def drive(work: Coroutine[Any, Any, T], on_done: Callable[[T], None] | None = No
     """Run work that awaits only what this module offers for it. `on_done` is called once with its
     result or its early answer, perhaps before this returns."""
     _Driver(work, on_done)(None)
+
+
+def resume(
+    work: Coroutine[Any, Any, T],
+    step: Callable[[Callable[[Any], None]], object],
+    on_done: Callable[[T], None],
+) -> None:
+    """Go on like `drive` with work that was begun and waits: it has yielded this step."""
+    step(_Driver(work, on_done))
 
 
 class _Driver:

@@ -38,6 +38,7 @@ CRC_START = 21  # the checksum covers everything from the attributes on
 ATTRIBUTES_LOW_POSITION = 22  # of the low byte, which has all the bits below
 _MAX_TIMESTAMP_POSITION = 35
 _AFTER_EPOCH = 3  # index in BatchHeader of the first field after the leader epoch
+_AFTER_CRC = 5  # of the first one after the CRC
 
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
@@ -224,7 +225,8 @@ def assemble(header: BatchHeader, compressed_payload: Buffer) -> bytes:
     """Build a batch of `header` and payload, with the right length and CRC."""
     length = HEADER_BYTES - LENGTH_OVERHEAD + len(compressed_payload)
     batch = bytearray(HEADER_BYTES)
-    _HEADER.pack_into(batch, 0, *header._replace(batch_length=length, magic=MAGIC, crc=0))
+    place = (header.base_offset, length, header.leader_epoch, MAGIC, 0)
+    _HEADER.pack_into(batch, 0, *place, *header[_AFTER_CRC:])
     batch += compressed_payload
     _UINT32.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[CRC_START:], 0))
     return bytes(batch)

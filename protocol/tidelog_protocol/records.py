@@ -226,6 +226,9 @@ def _read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _append_varint(out: bytearray, value: int) -> None:
+    if 0 <= value < 64:  # most of them
+        out.append(value << 1)
+        return
     value = (value << 1) if value >= 0 else ((-value << 1) - 1)
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
@@ -298,7 +301,7 @@ def build_batch(
         attributes=attributes,
         last_offset_delta=listed[-1].offset - base_offset,
         base_timestamp=base_timestamp,
-        max_timestamp=max(record.timestamp for record in listed),
+        max_timestamp=max([record.timestamp for record in listed]),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,

@@ -332,10 +332,10 @@ class LogConfig:
         own["segment_size"] = own["internal_segment_bytes"] or own["segment_bytes"]
         own["target_codec"] = _CODECS[own["compression_type"]]
         own["batch_bytes_max"] = min(own["max_message_bytes"], own["segment_size"])
+        own["keeps_own_batches"] = own["target_codec"] is None and not own["uses_log_append_time"]
         own["keeps_batches"] = (
-            own["target_codec"] is None
+            own["keeps_own_batches"]
             and not own["is_compacted"]
-            and not own["uses_log_append_time"]
             and own["message_timestamp_before_max_ms"] == _INT64_MAX
         )
 
@@ -349,6 +349,8 @@ class LogConfig:
     """Codec that batches must have on disk; None keeps the producer's."""
     batch_bytes_max: int
     """What both `max.message.bytes` and the segment's size allow."""
+    keeps_own_batches: bool
+    """The same of what the broker itself writes, whose records are not checked."""
     keeps_batches: bool
     """Whether batches are stored as they come, and a header tells whether they may be."""
 

@@ -267,8 +267,8 @@ class Log:
         base_offset = self.log_end_offset
         buffer: Buffer = records
         header = None
-        keeps = from_client and config.keeps_batches and inspection is None
-        if keeps and produce_version >= ZSTD_VERSION_MIN:
+        keeps = config.keeps_batches if from_client else config.keeps_own_batches
+        if keeps and inspection is None and produce_version >= ZSTD_VERSION_MIN:
             header = place_plain(records, base_offset, leader_epoch, now_ms, config)
         if header is None:
             how = config, self.topic_partition, produce_version, from_client

@@ -173,3 +173,15 @@ def test_static_members_keep_their_ranges_under_other_member_ids() -> None:
     before, after = range_assignor(first, topics), range_assignor(again, topics)
     assert before["m1"] == after["m9"] == {b"t": {0, 1}, b"u": {0, 1}}
     assert before["m2"] == after["m3"] == {b"t": {2}, b"u": {2}}
+
+
+def test_members_that_keep_their_partitions_keep_their_mapping() -> None:
+    """Nothing has to compare or build it anew when one of many members comes."""
+    topic = b"t" * 16
+    owned = {f"m{n}": {topic: frozenset(range(n * 5, n * 5 + 5))} for n in range(20)}
+    members = {name: Subscriber(frozenset({topic}), each) for name, each in owned.items()}
+    members["new"] = Subscriber(frozenset({topic}), {})
+    assigned = uniform_assignor(members, {topic: 100})
+    same = [name for name, each in owned.items() if assigned[name] is each]
+    assert len(assigned["new"][topic]) == 4
+    assert len(same) == 16

@@ -10,7 +10,8 @@ import pytest
 
 from support.handler_calls import RecordingPeer, make_context
 from support.wire_client import request_bytes, response_of
-from tidelog.network.dispatch import Dispatcher, RequestContext
+from tidelog.awaiting import answer_of
+from tidelog.network.dispatch import Deferred, Dispatcher, RequestContext
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.encoders import TURN_ELEMENTS
 from tidelog_protocol.errors import ProtocolError
@@ -187,6 +188,40 @@ def test_a_wide_response_leaves_turns_to_others() -> None:
 def test_a_response_that_does_not_fit_is_cut() -> None:
     _, read = encoded(wide_response(1, "x" * 100_000))
     assert len(read.results[0].error_message or "") < 100_000
+
+
+def test_work_that_never_waits_is_answered_at_once() -> None:
+    """Most heartbeats are such work: they pay for no deferred answer."""
+
+    async def work() -> int:
+        return 7
+
+    def handler(context: RequestContext, _request: Any) -> Any:
+        return context.answer_with(work(), answered)
+
+    peer = RecordingPeer()
+    context = Dispatcher({ApiKey.HEARTBEAT: handler}).dispatch(peer, frame())
+    assert context.deferred is None
+    assert context.answer is not None
+    assert response_of(REQUEST, 4, b"".join(context.answer)[4:])[1].throttle_time_ms == 7
+
+
+def test_work_that_waits_is_answered_later() -> None:
+    waiting: list[Any] = []
+
+    async def work() -> int:
+        first: int = await answer_of(waiting.append)
+        return first + await answer_of(lambda on_done: on_done(1))
+
+    peer = RecordingPeer()
+    context = make_context(ApiKey.HEARTBEAT, 4, peer=peer)
+    deferred = context.answer_with(work(), answered)
+    assert isinstance(deferred, Deferred)
+    assert context.deferred is deferred
+    assert not deferred.done
+    waiting.pop()(6)
+    assert deferred.done
+    assert peer.responses == [answered(7)]
 
 
 def test_deferred_hurries_once_and_never_after_its_end() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -57,6 +58,12 @@ class TidelogServe(Peer):
             nodes = frozenset(range(1, self._brokers + 1))
             wait_until_serving(f"127.0.0.1:{port}", child.check, nodes=nodes)
         return child.age()
+
+    def remove(self) -> None:
+        """End it, then remove its data. Killed, it would leave its brokers to themselves: they end
+        too, but a little later, and write until then."""
+        self.end(signal.SIGTERM)
+        super().remove()
 
     def cpu_seconds(self) -> float:
         """Of its process and those that it looks after."""

@@ -155,7 +155,9 @@ class GroupAdminApi:
             ]
         )
 
-    def delete(self, context: RequestContext, request: DeleteGroupsRequest) -> Deferred:
+    def delete(
+        self, context: RequestContext, request: DeleteGroupsRequest
+    ) -> Deferred | DeleteGroupsResponse:
         """Answer a DeleteGroups request."""
         group_ids = list(dict.fromkeys(request.groups_names))
         return context.answer_with(

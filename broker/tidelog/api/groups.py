@@ -172,7 +172,9 @@ class GroupsApi:
 
     # ---- JoinGroup, SyncGroup ----------------------------------------------------------------
 
-    def join(self, context: RequestContext, request: JoinGroupRequest) -> Deferred:
+    def join(
+        self, context: RequestContext, request: JoinGroupRequest
+    ) -> Deferred | JoinGroupResponse:
         """Answer a JoinGroup request."""
         version = context.api_version
         rebalance_timeout_ms = request.rebalance_timeout_ms

@@ -69,7 +69,7 @@ class ShareGroupOffsetsApi:
 
     def describe(
         self, context: RequestContext, request: DescribeShareGroupOffsetsRequest
-    ) -> Deferred:
+    ) -> Deferred | DescribeShareGroupOffsetsResponse:
         """Answer a DescribeShareGroupOffsets request."""
         return context.answer_with(
             all_of(self._described(group) for group in request.groups),
@@ -92,7 +92,9 @@ class ShareGroupOffsetsApi:
             )
         return _Group(group_id=group.group_id, topics=[_topic(each) for each in found])
 
-    def alter(self, context: RequestContext, request: AlterShareGroupOffsetsRequest) -> Deferred:
+    def alter(
+        self, context: RequestContext, request: AlterShareGroupOffsetsRequest
+    ) -> Deferred | AlterShareGroupOffsetsResponse:
         """Answer an AlterShareGroupOffsets request."""
         return context.answer_with(self._alter(request), lambda response: response)
 
@@ -127,7 +129,9 @@ class ShareGroupOffsetsApi:
             ]
         )
 
-    def delete(self, context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> Deferred:
+    def delete(
+        self, context: RequestContext, request: DeleteShareGroupOffsetsRequest
+    ) -> Deferred | DeleteShareGroupOffsetsResponse:
         """Answer a DeleteShareGroupOffsets request."""
         return context.answer_with(self._delete(request), lambda response: response)
 

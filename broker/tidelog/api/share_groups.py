@@ -71,7 +71,9 @@ class ShareGroupsApi:
 
     # ---- ShareGroupHeartbeat -----------------------------------------------------------------
 
-    def heartbeat(self, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Deferred:
+    def heartbeat(
+        self, context: RequestContext, request: ShareGroupHeartbeatRequest
+    ) -> Deferred | ShareGroupHeartbeatResponse:
         """Answer a ShareGroupHeartbeat request."""
         return context.answer_with(self._heartbeat(context, request), lambda response: response)
 

@@ -125,7 +125,7 @@ class TransactionsApi:
 
     def add_partitions(
         self, context: RequestContext, request: AddPartitionsToTxnRequest
-    ) -> Deferred:
+    ) -> Deferred | AddPartitionsToTxnResponse:
         """Answer an AddPartitionsToTxn request."""
         version = context.api_version
         asked = request.transactions if version >= _BATCHED_VERSION else [_single(request)]
@@ -164,7 +164,9 @@ class TransactionsApi:
                 refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return refused
 
-    def add_offsets(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> Deferred:
+    def add_offsets(
+        self, context: RequestContext, request: AddOffsetsToTxnRequest
+    ) -> Deferred | AddOffsetsToTxnResponse:
         """Add a group's partition of `__consumer_offsets` to the transaction."""
         is_old = context.api_version < 2
         home = TopicPartition(GROUP_METADATA_TOPIC, self._group_partition(request.group_id))
@@ -178,7 +180,7 @@ class TransactionsApi:
 
     # ---- EndTxn --------------------------------------------------------------------------------
 
-    def end(self, context: RequestContext, request: EndTxnRequest) -> Deferred:
+    def end(self, context: RequestContext, request: EndTxnRequest) -> Deferred | EndTxnResponse:
         """Answer an EndTxn request."""
         from tidelog.coordinators.transactions.decisions import Ending  # noqa: PLC0415 - first transaction
 
@@ -201,7 +203,9 @@ class TransactionsApi:
 
     # ---- WriteTxnMarkers -----------------------------------------------------------------------
 
-    def write_markers(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred:
+    def write_markers(
+        self, context: RequestContext, request: WriteTxnMarkersRequest
+    ) -> Deferred | WriteTxnMarkersResponse:
         """Write markers; answer when the in-sync replicas have them."""
         from tidelog.coordinators.transactions.markers import Marker  # noqa: PLC0415 - first transaction
 

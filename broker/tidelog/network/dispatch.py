@@ -30,7 +30,7 @@ from collections.abc import Callable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tidelog.awaiting import drive
+from tidelog.awaiting import resume
 from tidelog.network.request_limits import elements_max
 from tidelog.network.wide_requests import IN_ONE_TURN, WIDE_ANSWERS, WIDE_BYTES, in_parts
 from tidelog_protocol.apis import API, ApiKey
@@ -52,6 +52,7 @@ __all__ = ["Deferred", "Dispatcher", "Handler", "Observer", "Peer", "RequestCont
 
 log = logging.getLogger("tidelog.network.dispatch")
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 _HEAD = struct.Struct(
@@ -182,11 +183,15 @@ class RequestContext:
         self.deferred = Deferred(self, on_hurry, on_cancel)
         return self.deferred
 
-    def answer_with(self, work: Coroutine[Any, Any, T], respond: Callable[[T], Any]) -> Deferred:
-        """Answer with the result of work for `awaiting.drive`, as `respond` makes a response of it.
-        The work goes on if the connection closes."""
+    def answer_with(self, work: Coroutine[Any, Any, T], respond: Callable[[T], R]) -> R | Deferred:
+        """Answer with the result of work for `awaiting.drive`, as `respond` makes a response of it:
+        at once if the work never waits. It goes on if the connection closes."""
+        try:
+            step = work.send(None)
+        except StopIteration as end:
+            return respond(end.value)
         deferred = self.defer()
-        drive(work, lambda result: deferred.complete(respond(result)))
+        resume(work, step, lambda result: deferred.complete(respond(result)))
         return deferred
 
 

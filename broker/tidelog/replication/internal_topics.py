@@ -7,6 +7,7 @@ mean. The controller creates the topics: `ensure`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidelog.replication.partition import Partition
@@ -57,6 +58,7 @@ class Topics(Protocol):
         ...
 
 
+@lru_cache(maxsize=1024)
 def java_hash(text: str) -> int:
     """Java's `String.hashCode`, over UTF-16 units, as a signed 32-bit int."""
     value = 0
@@ -143,14 +145,32 @@ class InternalTopic:
         `on_done` may be called before this returns. After REQUEST_TIMED_OUT the records may still
         become committed.
         """
+        error = self.commit_at_once(index, end_offset)
+        if error is None:
+            self.await_commit(index, end_offset, on_done)
+        else:
+            on_done(error)
+
+    def commit_at_once(self, index: int, end_offset: int) -> ErrorCode | None:
+        """Wake who waits for the records; return what `commit` says if it is decided now, as it is
+        without followers, else None: then `await_commit` is due."""
+        try:
+            partition = self._partition(index)
+        except StorageError as error:
+            return error.code
+        self._replica_manager.appended((partition.topic_partition,))
+        return partition.acknowledged(end_offset)
+
+    def await_commit(
+        self, index: int, end_offset: int, on_done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Call back as `commit` does, after `commit_at_once`."""
         try:
             partition = self._partition(index)
         except StorageError as error:
             on_done(error.code)
             return
-        manager = self._replica_manager
-        manager.appended((partition.topic_partition,))
-        operation = manager.await_acks(
+        operation = self._replica_manager.await_acks(
             [(partition, end_offset)], self._commit_timeout_ms, lambda errors: on_done(errors[0])
         )
         if operation.decided:

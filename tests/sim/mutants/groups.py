@@ -46,24 +46,18 @@ def free_before_they_are_revoked(patch: Patch) -> None:
 
 def released_partitions_stay_owned(patch: Patch) -> None:
     """A partition that was released counts as taken for ever."""
-    original = ConsumerGroup._removed
-
-    def removed(self: ConsumerGroup, member: Any) -> None:
-        owners = dict(self._owners)
-        original(self, member)
-        self._owners = owners
-
-    patch(ConsumerGroup, "_removed", removed)
+    patch(ConsumerGroup, "_disown", lambda *_: None)
 
 
 def one_partition_is_left_over(patch: Patch) -> None:
     """The uniform assignor forgets the last partition."""
     original = assignors._uniform_alike
-    patch(
-        assignors,
-        "_uniform_alike",
-        lambda members, wanted: original(members, wanted[:-1] if len(wanted) > 1 else wanted),
-    )
+
+    def without_last(members: Any, counts: Any) -> Any:
+        last = max(counts, default=b"")
+        return original(members, {**counts, last: max(counts[last] - 1, 1)} if counts else counts)
+
+    patch(assignors, "_uniform_alike", without_last)
 
 
 def members_stay_without_heartbeats(patch: Patch) -> None:

@@ -25,7 +25,7 @@ from tidelog_protocol.records import ControlType, control_type, iter_records, re
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from tidelog.cluster.metadata.delta import MetadataDelta
@@ -213,9 +213,9 @@ class GroupCoordinator:
     @property
     def topics(self) -> ImageTopics:
         """Return the cluster's topics, as KIP-848 groups see them."""
-        from tidelog.coordinators.groups.modern.topics import ImageTopics
-
         if self._topics is None:
+            from tidelog.coordinators.groups.modern.topics import ImageTopics
+
             assert self._image is not None, "an image makes this broker lead a shard"
             self._topics = ImageTopics(self._image)
         return self._topics
@@ -303,8 +303,6 @@ class GroupCoordinator:
         Heartbeats only move deadlines later and do not call this: the timer fires early once per
         session, finds nothing due and is set again.
         """
-        from tidelog.coordinators.groups.shard import Watch
-
         group_id = group.group_id
         if shard.groups.get(group_id, group) is not group:
             return  # another one has taken its place
@@ -319,6 +317,8 @@ class GroupCoordinator:
             if watch.at_ms <= deadline_ms:
                 return
             watch.handle.cancel()
+        from tidelog.coordinators.groups.shard import Watch
+
         now_s = self._timers.time()
         wait_s = max(deadline_ms - now_s * 1000, 0) / 1000
         handle = self._timers.call_at(now_s + wait_s, self._expire, shard, group)
@@ -440,15 +440,21 @@ class GroupCoordinator:
     async def settled(self, shard: GroupShard, *, wrote: bool = True) -> ErrorCode:
         """Return when everything written so far is committed. `wrote` is whether any of it is the
         caller's: most heartbeats write nothing, and then mostly nothing waits."""
-        if not wrote and self.topic.is_committed(shard.index, shard.end_offset):
+        topic, index, end_offset = self.topic, shard.index, shard.end_offset
+        if not wrote and topic.is_committed(index, end_offset):
             return ErrorCode.NONE
-        committing = partial(self.topic.commit, shard.index, shard.end_offset)
-        error: ErrorCode = await answer_of(committing)
+        error = topic.commit_at_once(index, end_offset)
+        if error is None:
+            committing = partial(topic.await_commit, index, end_offset)
+            answer: ErrorCode = await answer_of(committing)
+            error = answer
         self.advance(shard)
         return WRITE_ERRORS.get(error, error)
 
     def advance(self, shard: GroupShard) -> None:
         """Show readers what is now committed."""
+        if not shard.has_uncommitted:
+            return
         try:
             shard.advance(self.topic.high_watermark(shard.index))
         except StorageError:
@@ -469,18 +475,25 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """Append records of a consumer, share or streams group as one batch, then apply them. The
         group may take the place of an empty classic one."""
-        from tidelog.coordinators.groups.modern.records import encode
-        from tidelog.coordinators.groups.records import tombstones
-
         before = shard.groups.get(group.group_id)
-        first = [] if before is None or before is group else tombstones(before)
-        error = self._append(shard, [*first, *map(encode, records)], ())
+        first: list[KeyValue] = []
+        if before is not None and before is not group:
+            from tidelog.coordinators.groups.records import tombstones
+
+            first = tombstones(before)
+        error = self._append(shard, [*first, *map(self._encode, records)], ())
         if error is ErrorCode.NONE:
             shard.groups[group.group_id] = group
             for record in records:
-                shard.replay_consumer(record)
+                group.replay(record)
             self.watch(shard, group)
         return error
+
+    @cached_property
+    def _encode(self) -> Callable[[Record], KeyValue]:
+        from tidelog.coordinators.groups.modern.records import encode
+
+        return encode
 
     def append_swap(
         self, shard: GroupShard, group: Group, records: Sequence[KeyValue]

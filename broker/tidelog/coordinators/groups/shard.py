@@ -184,6 +184,11 @@ class GroupShard:
                 self.committed.apply(change)
 
     @property
+    def has_uncommitted(self) -> bool:
+        """Return whether offsets were appended that `advance` has not committed yet."""
+        return bool(self._uncommitted)
+
+    @property
     def knows_committed(self) -> bool:
         """Return whether everything loaded is committed. Until then `committed` may be older than
         what the previous coordinator returned."""

@@ -9,6 +9,7 @@ the topics. Racks play no role, as in Kafka since 4.0.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heapreplace
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -62,37 +63,61 @@ def uniform_assignor(
         return {}
     first = next(iter(members.values())).topics
     if all(member.topics == first for member in members.values()):
-        wanted = [(topic, n) for topic in sorted(first) for n in range(topics[topic])]
-        return _uniform_alike(members, wanted)
+        return _uniform_alike(members, {topic: topics[topic] for topic in first})
     return _UniformMixed(members, topics).assign()
 
 
 def _uniform_alike(
-    members: Mapping[str, Subscriber], wanted: Sequence[tuple[bytes, int]]
+    members: Mapping[str, Subscriber], counts: Mapping[bytes, int]
 ) -> dict[str, Partitions]:
     """Divide the partitions of the topics that all members subscribe to.
 
-    The members that own most get the extra partitions, which moves fewest.
+    The members that own most get the extra partitions, which moves fewest. Most members keep what
+    they have, and then the very same mapping: large groups are assigned anew with every join.
     """
-    free = set(wanted)
-    owned: dict[str, list[tuple[bytes, int]]] = {}
-    for member_id, member in members.items():
-        owned[member_id] = sorted(free.intersection(_flat(member.owned)))
-        free.difference_update(owned[member_id])
-    quota, extra = divmod(len(wanted), len(members))
-    kept: dict[str, list[tuple[bytes, int]]] = {}
-    room: dict[str, int] = {}
-    order = sorted(members, key=lambda member_id: (-len(owned[member_id]), member_id))
-    for index, member_id in enumerate(order):
-        size = quota + (index < extra)
-        kept[member_id] = owned[member_id][:size]
-        free.update(owned[member_id][size:])
-        room[member_id] = size - len(kept[member_id])
-    rest = iter([partition for partition in wanted if partition in free])
-    for member_id in order:
-        kept[member_id] += [next(rest) for _ in range(room[member_id])]
+    free = {topic: set(range(counts[topic])) for topic in sorted(counts)}
+    assigned = {each: _claimed(free, member.owned) for each, member in members.items()}
+    load = {each: sum(map(len, owned.values())) for each, owned in assigned.items()}
+    quota, extra = divmod(sum(counts.values()), len(members))
+    order = sorted(members, key=lambda member_id: (-load[member_id], member_id))
+    sizes = [quota + 1] * extra + [quota] * (len(order) - extra)
+    for member_id, size in zip(order, sizes, strict=True):
+        if load[member_id] > size:
+            assigned[member_id] = _shortened(free, assigned[member_id], size)
+            load[member_id] = size
+    rest = ((topic, number) for topic, numbers in free.items() for number in sorted(numbers))
+    for member_id, size in zip(order, sizes, strict=True):
+        if load[member_id] < size:
+            more = islice(rest, size - load[member_id])
+            assigned[member_id] = _by_topic(chain(_flat(assigned[member_id]), more))
     assert next(rest, None) is None, "every partition has its place"
-    return {member_id: _as_before(member, kept[member_id]) for member_id, member in members.items()}
+    return assigned
+
+
+def _claimed(free: Mapping[bytes, set[int]], owned: Partitions) -> Partitions:
+    """Take what a member owns out of the free partitions, and return it; others, and those that do
+    not exist, are left out."""
+    claimed = {}
+    for topic, numbers in owned.items():
+        if topic in free and (found := numbers & free[topic]):
+            free[topic] -= found
+            claimed[topic] = found
+    return owned if claimed == owned else claimed
+
+
+def _shortened(free: Mapping[bytes, set[int]], owned: Partitions, size: int) -> Partitions:
+    """Return the first `size` partitions, and set the others free."""
+    kept = {}
+    for topic in sorted(owned):
+        numbers = owned[topic]
+        if len(numbers) > size:
+            listed = sorted(numbers)
+            free[topic].update(listed[size:])
+            numbers = frozenset(listed[:size])
+        if numbers:
+            kept[topic] = numbers
+        size -= len(numbers)
+    return kept
 
 
 class _UniformMixed:
@@ -184,15 +209,6 @@ class _UniformMixed:
             else:
                 heappop(givers)
         return moves
-
-
-def _as_before(member: Subscriber, partitions: Sequence[tuple[bytes, int]]) -> Partitions:
-    """Return the partitions by topic: most members have the same ones as before."""
-    before = member.owned
-    is_same = len(partitions) == sum(map(len, before.values())) and all(
-        number in before.get(topic, ()) for topic, number in partitions
-    )
-    return before if is_same else _by_topic(partitions)
 
 
 def _flat(partitions: Partitions) -> Iterable[tuple[bytes, int]]:

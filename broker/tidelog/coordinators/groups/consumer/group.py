@@ -92,7 +92,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
             return self._leave(request, topics)
         self.check_room(request.member_id)
         member, replaced = self._member_of(request)
-        updated = member._replace(subscription=_merged(member.subscription, request))
+        said = _merged(member.subscription, request)
+        updated = member if said == member.subscription else member._replace(subscription=said)
         records: list[Record] = []
         stepped = updated
         if replaced is not None or updated != member or not self._is_settled(member):
@@ -248,14 +249,27 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         self.subscriptions.add(member.subscription)
         if member.subscription.instance_id is not None:
             self._statics[member.subscription.instance_id] = member.member_id
-        for partition in _partitions_of(member):
-            self._owners[partition] = member.member_id
+        self._own(member)
 
     def _removed(self, member: ConsumerMember) -> None:
         self.subscriptions.remove(member.subscription)
         instance_id = member.subscription.instance_id
         if instance_id is not None and self._statics.get(instance_id) == member.member_id:
             del self._statics[instance_id]
+        self._disown(member)
+
+    def _stepped(self, before: ConsumerMember | None, after: ConsumerMember) -> None:
+        if before is None:
+            self._added(after)
+        elif before.assigned != after.assigned or before.revoking != after.revoking:
+            self._disown(before)
+            self._own(after)
+
+    def _own(self, member: ConsumerMember) -> None:
+        for partition in _partitions_of(member):
+            self._owners[partition] = member.member_id
+
+    def _disown(self, member: ConsumerMember) -> None:
         # After compaction the record of a later owner may come first: leave that one its partition.
         for partition in _partitions_of(member):
             if self._owners.get(partition) == member.member_id:

@@ -30,5 +30,5 @@ def target_records(
     return [
         records.target_record(group_id, member_id, after[member_id])
         for member_id in sorted(after)
-        if after[member_id] != before.get(member_id)
+        if (known := before.get(member_id)) is not after[member_id] and known != after[member_id]
     ]

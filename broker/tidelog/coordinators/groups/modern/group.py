@@ -159,12 +159,16 @@ class ModernGroup(Generic[M, T, L]):
             self._put(self.records.with_metadata(member, value))
 
     def _replay_assignment(self, member_id: str, value: Any) -> None:
-        member = self._take(member_id)
+        before = self.members.pop(member_id, None)
         if value is not None:
-            member = member or self.records.new_member(member_id)
-            self._put(self.records.with_assignment(member, value))
-        elif member is not None:
-            self._put(self.records.leaving(member))
+            known = before or self.records.new_member(member_id)
+            after = self.records.with_assignment(known, value)
+        elif before is not None:
+            after = self.records.leaving(before)
+        else:
+            return
+        self.members[member_id] = after
+        self._stepped(before, after)
 
     def _replay_other(self, key: Any, value: Any) -> None:
         """Apply a record of a kind that only this type of group has."""
@@ -181,6 +185,12 @@ class ModernGroup(Generic[M, T, L]):
         """Put a member in, the last one."""
         self.members[member.member_id] = member
         self._added(member)
+
+    def _stepped(self, before: M | None, after: M) -> None:
+        """Count what a member has after a step; it subscribes as before."""
+        if before is not None:
+            self._removed(before)
+        self._added(after)
 
     def _added(self, member: M) -> None:
         """Count what a member subscribes to and has."""

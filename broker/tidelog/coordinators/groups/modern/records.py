@@ -48,7 +48,8 @@ _KINDS = {
     "streams": streams_group_records.TABLES,
 }
 _TABLES = {number: table for tables in _KINDS.values() for number, table in tables.items()}
-_TYPES = {key: number for number, (key, _) in _TABLES.items()}
+_PREFIXES = {key: _VERSION.pack(number) for number, (key, _) in _TABLES.items()}
+_VALUE_PREFIX = _VERSION.pack(0)
 _KIND_OF = {key: kind for kind, tables in _KINDS.items() for key, _ in tables.values()}
 _GROUP_KEYS = (
     consumer_records.ConsumerGroupMetadataKey,
@@ -189,10 +190,11 @@ def removes_group(record: Record) -> bool:
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
     """Return the bytes of a record."""
-    key = _VERSION.pack(_TYPES[type(record.key)]) + codec(type(record.key), 0).encode(record.key)
-    if record.value is None:
-        return key, None
-    return key, _VERSION.pack(0) + codec(type(record.value), 0).encode(record.value)
+    key, value = record
+    encoded = _PREFIXES[type(key)] + codec(type(key), 0).encode(key)
+    if value is None:
+        return encoded, None
+    return encoded, _VALUE_PREFIX + codec(type(value), 0).encode(value)
 
 
 def decode(key: bytes, value: bytes | None) -> Record | None:
@@ -203,6 +205,6 @@ def decode(key: bytes, value: bytes | None) -> Record | None:
     decoded_key = codec(tables[0], 0).decode(key, _VERSION.size)
     if value is None:
         return Record(decoded_key)
-    if value[: _VERSION.size] != _VERSION.pack(0):
+    if value[: _VERSION.size] != _VALUE_PREFIX:
         raise ProtocolError(f"a {tables[1].__name__} with an unknown version")
     return Record(decoded_key, codec(tables[1], 0).decode(value, _VERSION.size))

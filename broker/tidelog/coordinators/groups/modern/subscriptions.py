@@ -54,7 +54,9 @@ class Subscriptions:
 
 def subscribed_names(subscription: Subscription, patterns: Patterns) -> frozenset[str]:
     """Return the topics of one subscription, by name and by regular expression."""
-    return subscription.topic_names | patterns.get(subscription.topic_regex or "", frozenset())
+    if not subscription.topic_regex:
+        return subscription.topic_names
+    return subscription.topic_names | patterns.get(subscription.topic_regex, frozenset())
 
 
 def _decrement(counts: Counter[str], name: str) -> None:
