@@ -337,7 +337,7 @@ class GroupOffsetsApi:
         request: OffsetDeleteRequest,
         context: RequestContext,
         known: tuple[dict[str, _DeleteTopic], dict[str, list[Any]]],
-    ) -> Deferred:
+    ) -> Deferred | OffsetDeleteResponse:
         """Delete the offsets of what exists, and answer."""
         answers, existing = known
 
