@@ -152,8 +152,8 @@ class InternalTopic:
             on_done(error)
 
     def commit_at_once(self, index: int, end_offset: int) -> ErrorCode | None:
-        """Wake who waits for the records; return what `commit` says if it is decided now, as it is
-        without followers, else None: then `await_commit` is due."""
+        """Wake the readers of new records. Return the answer of `commit` if it is decided now, as
+        without followers; else None, and the caller calls `await_commit`."""
         try:
             partition = self._partition(index)
         except StorageError as error:

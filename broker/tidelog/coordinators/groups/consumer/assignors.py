@@ -73,7 +73,7 @@ def _uniform_alike(
     """Divide the partitions of the topics that all members subscribe to.
 
     The members that own most get the extra partitions, which moves fewest. Most members keep what
-    they have, and then the very same mapping: large groups are assigned anew with every join.
+    they have: they get the same mapping object, so that every join into a large group costs less.
     """
     free = {topic: set(range(counts[topic])) for topic in sorted(counts)}
     assigned = {each: _claimed(free, member.owned) for each, member in members.items()}
