@@ -58,7 +58,7 @@ class JavaTools(Load):
             ["--bootstrap-server", peer.bootstrap, "--topic", work.topic],
             ["--num-records", str(work.records), "--group", f"{work.topic}-java"],
             [word for each in properties for word in ("--command-property", each)],
-            ["--hide-header", "--timeout", "20000"],
+            ["--hide-header", "--timeout", "60000"],
         )
         cells = [cell.strip() for cell in output.strip().splitlines()[-1].split(",")]
         records, rate = int(cells[_FETCHED_COLUMN]), float(cells[_FETCH_RATE_COLUMN])
