@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +176,8 @@ class Processes:
             process_id = waiting.pop()
             try:
                 for task in Path(f"/proc/{process_id}/task").iterdir():
-                    waiting += map(int, (task / "children").read_text().split())
+                    with suppress(OSError):  # a thread has ended: the process has not
+                        waiting += map(int, (task / "children").read_text().split())
                 stat = Path(f"/proc/{process_id}/stat").read_text()
             except OSError:
                 continue  # it has ended meanwhile

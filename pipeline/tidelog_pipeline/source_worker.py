@@ -8,7 +8,9 @@ Both cost more than the count of a split.
 from __future__ import annotations
 
 import gc
+import re
 import sys
+from functools import cache
 from pathlib import PurePath
 
 __all__ = ["spare_next_tasks"]
@@ -23,9 +25,15 @@ def spare_next_tasks() -> None:
     for path in list(sys.path_importer_cache):
         if _is_sparks(PurePath(path).name):
             sys.path_importer_cache.pop(path, None)
-    if not gc.get_freeze_count():
-        gc.freeze()  # once: what is here after the first task stays as long as the worker
+    _freeze_once()
+
+
+@cache
+def _freeze_once() -> None:
+    """What is here after the first task stays as long as the worker."""
+    gc.freeze()
 
 
 def _is_sparks(name: str) -> bool:
-    return name == "pyspark.zip" or (name.startswith("py4j-") and name.endswith("-src.zip"))
+    """PythonUtils.sparkPythonPath: archives of PySpark and Py4J, the jar of Spark's core."""
+    return re.fullmatch(r"pyspark\.zip|py4j-.*-src\.zip|spark-core_.*\.jar", name) is not None

@@ -5,19 +5,17 @@ from __future__ import annotations
 import gc
 import sys
 
-from tidelog_pipeline.source_worker import spare_next_tasks
+from tidelog_pipeline import source_worker
 
 
 def test_sparks_archives_are_forgotten_and_old_objects_are_not_walked(monkeypatch) -> None:
-    kept = {"/job/mine.zip": None, "/lib/py4j": None, "/lib/pyspark": None}
-    sparks = {"/lib/pyspark.zip": None, "/lib/py4j-0.10.9.9-src.zip": None}
-    monkeypatch.setattr(sys, "path_importer_cache", {**kept, **sparks})
-    try:
-        spare_next_tasks()
-        frozen = gc.get_freeze_count()
-        assert frozen
-        spare_next_tasks()
-        assert gc.get_freeze_count() <= frozen
-    finally:
-        gc.unfreeze()
+    kept = {"/job/mine.zip": None, "/lib/py4j": None, "/lib/pyspark": None, "/job/my.jar": None}
+    sparks = ["/lib/pyspark.zip", "/lib/py4j-0.10.9.9-src.zip", "/jars/spark-core_2.13-4.0.5.jar"]
+    freezes = []
+    monkeypatch.setattr(gc, "freeze", lambda: freezes.append(1))
+    monkeypatch.setattr(sys, "path_importer_cache", {**kept, **dict.fromkeys(sparks)})
+    source_worker._freeze_once.cache_clear()
+    source_worker.spare_next_tasks()
+    source_worker.spare_next_tasks()
     assert sys.path_importer_cache == kept
+    assert len(freezes) == 1
