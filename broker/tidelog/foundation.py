@@ -20,6 +20,7 @@ from tidelog.cluster.formatting import (
 )
 from tidelog.cluster.metadata.features import KRAFT_FEATURE, supported_levels, unsupported
 from tidelog.cluster.metadata.image import is_of_the_brokers
+from tidelog.cluster.metadata.levels_on_disk import levels_on_disk
 from tidelog.cluster.metadata.quorum_state import is_of_named_voters
 from tidelog.cluster.metadata.settings import METADATA_PARTITION, MetadataLogSettings
 from tidelog.start_error import StartError, system_words
@@ -213,6 +214,7 @@ def open_logs(
         new_directory_id = runtime.rng.uuid
     elif present.missing or cluster_id is None:
         raise not_formatted(present)
+    _check_levels_on_disk(config, runtime)
     logs = LogManager(
         runtime.files,
         config.log_directories(),
@@ -234,6 +236,15 @@ def open_logs(
         new_directory_id=new_directory_id,
     )
     return logs, cluster_id
+
+
+def _check_levels_on_disk(config: BrokerConfig, runtime: Runtime) -> None:
+    """StartError or ProtocolError for what a newer Kafka wrote, while no file is changed."""
+    try:
+        levels = levels_on_disk(runtime.files, config.metadata_directory())
+    except OSError:
+        return  # opening the logs says what it is
+    check_levels(levels)
 
 
 def settle_voters(config: BrokerConfig, runtime: Runtime) -> BrokerConfig:
@@ -285,6 +296,11 @@ def check_features(
             "the metadata log names the voters of its quorum (kraft.version 1): add a controller"
             " listener to listeners, and set controller.quorum.bootstrap.servers"
         )
+    check_levels(levels)
+
+
+def check_levels(levels: Mapping[str, int]) -> None:
+    """StartError if a level of a feature promises what this broker cannot keep."""
     names = unsupported(levels)
     if not names:
         return

@@ -6,6 +6,7 @@ replay.py        metadata records -> the next image
 log.py           this node's copy of the log of those records; `tidelog.cluster.quorum` drives it
 loading.py       from files to that log
 features.py      the features of a cluster and their levels
+levels_on_disk.py  the levels in a directory, before it is opened
 records.py       its first records, and the versions in which records are written
 settings.py      its name, and what it is built with
 quorum_state.py  the epoch and vote a voter must not forget
