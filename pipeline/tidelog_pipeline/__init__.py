@@ -24,6 +24,12 @@ the Prometheus endpoint tell.
 
 from tidelog_pipeline.jars import JarsMissingError
 from tidelog_pipeline.java import JavaMissingError
-from tidelog_pipeline.spark import SparkMissingError, session
+from tidelog_pipeline.spark import SparkMissingError, SparkStartError, session
 
-__all__ = ["JarsMissingError", "JavaMissingError", "SparkMissingError", "session"]
+__all__ = [
+    "JarsMissingError",
+    "JavaMissingError",
+    "SparkMissingError",
+    "SparkStartError",
+    "session",
+]

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+try:
+    from pyspark.sql.datasource import DataSource
+except ImportError as error:
+    raise ImportError(
+        "format('tidelog') needs PySpark 4.0 or newer: Spark 3 has no data sources in Python that "
+        "stream"
+    ) from error
 from pyspark.sql.types import StructField, StructType
 
 from tidelog_pipeline.source_types import TYPES

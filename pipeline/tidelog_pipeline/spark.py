@@ -6,7 +6,7 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog_pipeline import jars
 from tidelog_pipeline.java import find_java_home
@@ -39,12 +39,25 @@ _EXTRA = ("pyspark", "pyarrow", "numpy")
 
 
 class SparkMissingError(RuntimeError):
-    """PySpark or what it needs is not installed; the message says how to get it."""
+    """PySpark or what it needs is not installed or too old; the message says how to get it."""
+
+
+class SparkStartError(RuntimeError):
+    """Spark does not start with this master and these settings; the message is one line."""
 
 
 def missing_packages() -> list[str]:
     """What the extra `spark` brings and is not installed."""
     return [name for name in _EXTRA if importlib.util.find_spec(name) is None]
+
+
+def check_version(version: str) -> None:
+    """SparkMissingError if this release of Spark has no Python data sources that stream."""
+    if int(version.partition(".")[0]) < 4:
+        raise SparkMissingError(
+            f"format('tidelog') needs Spark 4.0, whose Python data sources can stream; PySpark "
+            f"{version} is installed; run: pip install 'tidelog[spark]'"
+        )
 
 
 def session(
@@ -65,7 +78,8 @@ def session(
     Python that its settings name for the workers.
 
     Raises:
-        SparkMissingError: PySpark is not installed.
+        SparkMissingError: PySpark is not installed, or is older than 4.0.
+        SparkStartError: Spark does not start with this master and these settings.
         JavaMissingError: no Java that Spark runs on (17 to 23).
         JarsMissingError: the jars could not be downloaded.
     """
@@ -77,6 +91,7 @@ def session(
     import pyspark  # noqa: PLC0415  # an extra, and large
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
+    check_version(pyspark.__version__)
     java_home = find_java_home()
     if java_home:
         os.environ["JAVA_HOME"] = java_home
@@ -103,11 +118,25 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = _started(builder, master)
     from tidelog_pipeline.source import TidelogDataSource  # noqa: PLC0415 - needs PySpark
 
     spark.dataSource.register(TidelogDataSource)
     return spark
+
+
+def _started(builder: Any, master: str) -> SparkSession:
+    """The session. Spark itself prints why its JVM ended; other errors become one line."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with PySpark
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        started: SparkSession = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        why = next((line for line in str(error).splitlines()[1:] if line.strip()), str(error))
+        text = why.strip().removeprefix(": ")
+        raise SparkStartError(f"Spark does not start with master {master!r}: {text}") from error
+    return started
 
 
 def _add_jars(

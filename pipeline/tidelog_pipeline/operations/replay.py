@@ -225,6 +225,8 @@ def _of_folder(
     if not folder.exists(""):
         raise OperationError(f"there is no folder {folder.place()}")
     export = export_in(folder)
+    if export is None and not any(name.endswith(".parquet") for name in folder.all_files("")):
+        raise OperationError(f"{folder.place()} is no export, and has no Parquet files")
     if export is not None and export.format != table_format:
         raise OperationError(
             f"{folder.place()} is an export with format {export.format}, not {table_format}"

@@ -67,6 +67,8 @@ def test_bad_input_is_one_line_and_writes_nothing(
     stamped = target_of(servers, message_timestamp_type="LogAppendTime")
     produce(servers, source, range(5))
     spark.range(3).write.parquet(str(tmp_path / "numbers"))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "notes.txt").write_text("no export")
     for given, target, text in [
         (Source(servers, "none"), empty, "UNKNOWN_TOPIC_OR_PARTITION"),
         (Source(servers, source), "none", "UNKNOWN_TOPIC_OR_PARTITION"),
@@ -74,6 +76,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
         (Source(servers, source), stamped, "can't keep timestamps"),
         (Source(servers, empty), source, "there are no records to replay"),
         (str(tmp_path / "no"), empty, "there is no folder"),
+        (str(tmp_path / "notes"), empty, "is no export, and has no Parquet files"),
         (str(tmp_path / "numbers"), empty, "has no column key, offset, partition"),
     ]:
         with pytest.raises(OperationError, match=text) as caught:
