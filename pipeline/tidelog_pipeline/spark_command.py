@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidelog_pipeline.operations.topic import Source
 
 _SIZE = re.compile(r"(\d{1,9})(KB|MB|GB)?", re.IGNORECASE)
+_UNFINISHED = "unfinished.jsonl"  # of a report's folder
 _FORMATS = ("parquet", "delta", "iceberg")
 _UNITS = {None: 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
@@ -197,7 +198,7 @@ def _run(options: argparse.Namespace) -> None:
     """Run the operation; everything that is expected to go wrong is one line."""
     from tidelog_pipeline.jars import JarsMissingError
     from tidelog_pipeline.java import JavaMissingError
-    from tidelog_pipeline.spark import SparkMissingError, missing_packages
+    from tidelog_pipeline.spark import SparkMissingError, SparkStartError, missing_packages
 
     missing = missing_packages()
     if missing:
@@ -210,6 +211,7 @@ def _run(options: argparse.Namespace) -> None:
     except (
         OperationError,
         SparkMissingError,
+        SparkStartError,
         JavaMissingError,
         JarsMissingError,
     ) as error:
@@ -296,15 +298,29 @@ def _folder(options: argparse.Namespace) -> Path:
     return folder
 
 
+def _journal(options: argparse.Namespace, folder: Path) -> Path:
+    """The file by which a run goes on after one that was killed."""
+    journal = folder / _UNFINISHED
+    if journal.exists():
+        print(
+            f"tidelog spark {options.name}: the run before was killed; its results count. Delete "
+            f"{journal} to start again",
+            file=sys.stderr,
+        )
+    return journal
+
+
 def _audit(options: argparse.Namespace) -> None:
     from tidelog_pipeline.operations import audit, write_audit
 
     source, folder = _source(options), _folder(options)
     source.ranges(None, "latest")
+    journal = _journal(options, folder)
     with _session(options, f"audit {options.topic}") as spark:
-        report = audit(spark, source, compares_all=options.whole)
+        report = audit(spark, source, compares_all=options.whole, journal=journal)
     for file in write_audit(report, folder):
         print(file)
+    journal.unlink(missing_ok=True)
     for fault in report.faults:
         print(fault)
     if report.faults:
@@ -318,8 +334,10 @@ def _stats(options: argparse.Namespace) -> None:
 
     source, folder = _source(options), _folder(options)
     source.ranges(options.start, options.end)
+    journal = _journal(options, folder)
     with _session(options, f"stats {options.topic}") as spark:
-        found = stats(spark, source, options.start, options.end, options.every)
+        found = stats(spark, source, options.start, options.end, options.every, journal=journal)
     for file in write_stats(found, folder):
         print(file)
+    journal.unlink(missing_ok=True)
     print(f"{found.records} records, {found.bytes} bytes of keys and values")

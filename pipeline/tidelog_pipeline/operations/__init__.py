@@ -14,6 +14,7 @@ audit_report.py  JSON and a picture of the tier
 lineage.py   where each offset of a partition is
 scan.py      what an audit keeps of batches: gaps, sequences
 stats.py     size, rate and key skew over time
+journal.py   what an audit or stats has done, for a run after one that was killed
 pages.py     HTML and SVG
 progress.py  a progress bar
 errors.py    the error of an operation: one line

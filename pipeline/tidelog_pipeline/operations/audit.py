@@ -1,7 +1,8 @@
 """`tidelog spark audit`: is every offset of a topic where it should be, and what it was?
 
-The driver looks where each offset is; tasks read every place. Then it looks again: what retention
-or DeleteRecords took meanwhile is no loss.
+The driver looks where each offset is; tasks read every place, wave by wave. Then it looks again:
+what retention or DeleteRecords took meanwhile is no loss. A segment never changes, so a run after
+one that was killed does not read again what that one found sound.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 from tidelog_pipeline.history import HistoryOptions
 from tidelog_pipeline.history.history import plan_ranges
 from tidelog_pipeline.history.views import views_of
-from tidelog_pipeline.operations.audit_tasks import Checked, Unit, check_all
+from tidelog_pipeline.operations.audit_tasks import LOCAL_BYTES, Checked, Unit, check_all
 from tidelog_pipeline.operations.errors import OperationError, sentence_of
-from tidelog_pipeline.operations.lineage import Places, places_of
+from tidelog_pipeline.operations.journal import Journal, waves
+from tidelog_pipeline.operations.lineage import Places, places_of, without
 from tidelog_pipeline.operations.progress import Progress
 from tidelog_pipeline.operations.scan import Scan, merged
 from tidelog_protocol.messages.configs import DescribeConfigsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AuditReport", "PartitionReport", "audit"]
 
-LOCAL_BYTES = 64 << 20  # of one unit that the brokers serve
 _TOPIC = 2  # of DescribeConfigs' resource types
 
 
@@ -45,6 +47,7 @@ class PartitionReport:
     places: Places
     scan: Scan | None
     compared: int = 0
+    gone: list[tuple[int, int]] = field(default_factory=list)  # of a place that gives nothing
     losses: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
     differing: list[str] = field(default_factory=list)
@@ -74,22 +77,27 @@ class AuditReport:
         ]
 
 
-def audit(spark: SparkSession, source: Source, *, compares_all: bool = False) -> AuditReport:
+def audit(
+    spark: SparkSession,
+    source: Source,
+    *,
+    compares_all: bool = False,
+    journal: Path | None = None,
+) -> AuditReport:
     """Check a topic. With `compares_all` a consumer reads everything, not samples of the tier.
+    `journal` is the file by which a run goes on after one that was killed.
 
     OperationError if there is no such topic, or if the tier or the brokers can't be read.
     """
     logs, settings, is_compacted = _look(source)
     placed = [(log, places_of(log)) for log in logs]
     units = [unit for log, places in placed for unit in _units(log, places)]
-    progress = Progress(f"Auditing {source.topic}", max(len(units), 1))
+    topic_id = logs[0].topic_id.hex() if logs else ""
+    known = Journal(journal, {"audit": topic_id, "comparesAll": compares_all})
     try:
-        job = partial(_run, spark, units, settings, compares_all)
-        checked = progress.run(spark, max(len(units), 1), job)
+        checked = _checked(spark, source.topic, units, settings, known, compares_all=compares_all)
     except Exception as error:
         raise OperationError(sentence_of(error)) from error
-    finally:
-        progress.end()
     later = {log.partition: log for log in _look(source)[0]}
     of_partition: dict[int, list[Checked]] = {log.partition: [] for log in logs}
     for each in checked:
@@ -103,12 +111,36 @@ def audit(spark: SparkSession, source: Source, *, compares_all: bool = False) ->
     return AuditReport(source.topic, reports)
 
 
+def _checked(
+    spark: SparkSession,
+    topic: str,
+    units: Sequence[Unit],
+    settings: ReadSettings,
+    known: Journal,
+    *,
+    compares_all: bool,
+) -> list[Checked]:
+    """All units; those that a run before found sound as it found them."""
+    found = [
+        Checked.from_json(each, known.done[each.name]) for each in units if each.name in known.done
+    ]
+    left = [each for each in units if each.name not in known.done]
+    progress = Progress(f"Auditing {topic}", max(len(units), 1))
+    progress.add(len(found))
+    try:
+        for wave in waves(left, lambda unit: unit.size):
+            job = partial(_run, spark, wave, settings, compares_all)
+            fresh = progress.run(spark, len(wave), job)
+            known.add({each.unit.name: each.as_json() for each in fresh if each.is_lasting})
+            found += fresh
+    finally:
+        progress.end()
+    return found
+
+
 def _run(
     spark: SparkSession, units: Sequence[Unit], settings: ReadSettings, compares_all: bool
 ) -> list[Checked]:
-    if not units:
-        return []
-
     def check(own: Iterable[Unit]) -> Iterable[Checked]:
         return check_all(own, settings, compares_all=compares_all)
 
@@ -177,8 +209,8 @@ def _judged(
             continue
         if each.is_gone:
             _note_gone(report, log, each)
-            continue
-        scans.append(each.scan)
+        if each.scan.start < each.scan.end:
+            scans.append(each.scan)
         report.differing += each.differing
         if each.is_shallow:
             report.notes.append(f"{_name(each.unit.start, each.unit.end)}: indexes not checked")
@@ -191,19 +223,17 @@ def _judged(
 
 def _note_gone(report: PartitionReport, log: LogView, checked: Checked) -> None:
     unit = checked.unit
+    span = max(checked.gone_from, log.log_start), unit.end
     again = places_of(log)
-    spans = [(part.start, part.end) for part in again.parts] + [again.local]
-    name = _name(unit.start, unit.end)
-    part = unit.part
-    moved = part is not None and part.segment.segment_id not in {
-        each.segment.segment_id for each in again.parts
-    }
-    if (part is None or moved) and any(
-        start <= max(unit.start, log.log_start) and unit.end <= end for start, end in spans
-    ):
-        report.notes.append(f"{name}: went to another place during the audit")
-    else:
-        report.losses.append(f"{name}: the place that has it gives nothing")
+    others = [(part.start, part.end) for part in again.parts]
+    if unit.part is not None:
+        listed = {part.segment.segment_id for part in again.parts}
+        others = [] if unit.part.segment.segment_id in listed else [*others, again.local]
+    left = without(span, others)
+    report.gone += left
+    report.losses += [f"{_name(*each)}: {checked.why}" for each in left]
+    if not left:
+        report.notes.append(f"{_name(*span)}: went to another place during the audit")
 
 
 def _without_copies(scans: Iterable[Scan]) -> list[Scan]:

@@ -107,6 +107,10 @@ def _bars(report: PartitionReport) -> list[Bar]:
     for number, part in enumerate(places.parts):
         text = f"segment {part.segment.segment_id}: {part.start} to {part.end - 1}"
         found.append((part.start, part.end, _REMOTE[number % 2], text))
-    lost = [*places.lost, *(report.scan.gaps if report.scan and report.losses else ())]
+    lost = [
+        *places.lost,
+        *report.gone,
+        *(report.scan.gaps if report.scan and report.losses else ()),
+    ]
     found += [(start, end, _LOST, f"lost {start} to {end - 1}") for start, end in lost]
     return found

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checked", "Unit", "check_all"]
 
+LOCAL_BYTES = 64 << 20  # of one unit that the brokers serve
 CHECKED_BYTES_MAX = 128 << 20  # of a segment whose indexes are checked as well: it is read whole
 
 
@@ -46,17 +47,50 @@ class Unit:
     local_start: int
     part: LivePart | None = field(default=None, repr=False)
 
+    @property
+    def name(self) -> str:
+        """What no other unit of the topic is called, at any time."""
+        segment = self.part.segment.segment_id if self.part else "local"
+        return f"{self.partition} {self.start} {self.end} {segment}"
+
+    @property
+    def size(self) -> int:
+        """Estimated bytes."""
+        return self.part.segment.size if self.part else LOCAL_BYTES
+
 
 @dataclass(slots=True)
 class Checked:
-    """What a task found. `is_gone`: the place was not there any more."""
+    """What a task found. `is_gone`: the place gave nothing from an offset on, and why."""
 
     unit: Unit
     scan: Scan
     compared: int = 0  # batches that a consumer got, too
     differing: list[str] = field(default_factory=list)
     is_gone: bool = False
+    gone_from: int = 0
+    why: str = ""
     is_shallow: bool = False  # its indexes were not checked
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether a later run finds the same: a remote segment that is sound."""
+        is_sound = not (self.is_gone or self.differing or self.scan.faults)
+        return self.unit.part is not None and is_sound
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, if it is lasting."""
+        return {
+            "scan": self.scan.as_json(),
+            "compared": self.compared,
+            "isShallow": self.is_shallow,
+        }
+
+    @classmethod
+    def from_json(cls, unit: Unit, given: dict[str, Any]) -> Checked:
+        """From `as_json`."""
+        scan = Scan.from_json(given["scan"])
+        return cls(unit, scan, given["compared"], is_shallow=given["isShallow"])
 
 
 def check_all(
@@ -90,8 +124,10 @@ class _Checker:
             else:
                 self._check_remote(checked, unit.part)
             checked.scan.finish()
-        except (_GoneError, RemoteResourceNotFound):
-            checked.is_gone = True
+        except RemoteResourceNotFound:
+            _note_end(checked, unit.start, "the segment's object is not there")
+        except _GoneError as error:
+            _note_end(checked, error.offset, str(error))
         except (RemoteStorageError, ProtocolError) as error:
             checked.scan.fault(str(error))
         return checked
@@ -164,7 +200,7 @@ class _Checker:
             size = {"size": 1} if is_one else {}
             answer = self._client.fetch(unit.topic, unit.topic_id, unit.partition, offset, **size)
             if answer.error_code:
-                raise _GoneError(error_name(answer.error_code))
+                raise _GoneError(offset, error_name(answer.error_code))
             before = offset
             data = answer.records or b""
             for inside, header in iter_batches(data):
@@ -175,11 +211,22 @@ class _Checker:
             if is_one:
                 return
             if offset == before:  # what was there is gone: the log ends here
-                raise _GoneError(f"no records at offset {offset}")
+                raise _GoneError(offset, "no records")
 
 
 class _GoneError(Exception):
-    """A consumer does not get these offsets."""
+    """A consumer gets nothing from an offset on."""
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(f"a consumer gets {why} at offset {offset}")
+        self.offset = offset
+
+
+def _note_end(checked: Checked, offset: int, why: str) -> None:
+    """The place gives nothing from this offset on."""
+    checked.is_gone, checked.gone_from, checked.why = True, offset, why
+    checked.scan.end = max(checked.scan.start, offset)
+    checked.scan.finish()
 
 
 def _check_crc(scan: Scan, header: BatchHeader, data: Any, inside: int) -> None:

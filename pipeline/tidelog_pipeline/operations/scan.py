@@ -5,8 +5,8 @@ A batch-level gap is the trace of compaction or of a loss: markers and aborted r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -126,6 +126,25 @@ class Scan:
                 f"{run.first_sequence} at offset {run.first_offset} were there before"
             )
         return False
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> Scan:
+        """From `as_json`, also after a file of JSON, which has no tuples and no numbers as keys."""
+        times = given["timestamps"]
+        return cls(
+            **given
+            | {
+                "gaps": [(start, end) for start, end in given["gaps"]],
+                "timestamps": times and (times[0], times[1]),
+                "runs": {
+                    int(key): [Run(*run) for run in runs] for key, runs in given["runs"].items()
+                },
+            }
+        )
 
     def join(self, later: Scan) -> None:
         """Add the batches of the place that comes next."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog_pipeline.operations.errors import OperationError, sentence_of
+from tidelog_pipeline.operations.journal import Journal, waves
 from tidelog_pipeline.operations.pages import line_chart, page, table
 from tidelog_pipeline.operations.progress import Progress
 
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidelog_pipeline.operations.topic import Source
+    from tidelog_pipeline.operations.topic import Ranges, Source
 
 __all__ = ["Span", "TopicStats", "stats", "write_stats"]
 
 SPANS = 100  # at most, unless the user chooses their length
+_KEY = 6  # of a row of `_count`
+_ASKED = "asked"  # of the journal: the step and the offsets
+_SCHEMA = "partition int, timestamp timestamp, key binary, value binary"
 _STEPS_S = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400)
 
 
@@ -70,25 +74,76 @@ def stats(
     start: str | None = None,
     end: str = "latest",
     step_s: int | None = None,
+    *,
+    journal: Path | None = None,
 ) -> TopicStats:
-    """Count a topic's records; OperationError if the topic or the range is wrong or empty."""
-    _, ranges = source.ranges(start, end)
+    """Count a topic's records; OperationError if the topic or the range is wrong or empty.
+    `journal` is the file by which a run goes on after one that was killed."""
+    topic_id, ranges = source.ranges(start, end)
+    question = [topic_id, source.isolation_level, start, end, step_s]
+    known = Journal(journal, {"stats": question})
+    step_s, ranges = _asked_before(source, known) or (step_s, ranges)
     ranges = {each: bounds for each, bounds in ranges.items() if bounds[0] < bounds[1]}
     if not ranges:
         raise OperationError(f"{source.topic} has no records in that range")
-    progress = Progress(f"Counting {source.topic}", 2)
+    progress = Progress(f"Counting {source.topic}", 2 * len(ranges))
     try:
         if step_s is None:
             times = source.frame(spark, ranges, "timestamp timestamp")
-            step_s = progress.run(spark, 1, partial(_step_of, times))
-        schema = "partition int, timestamp timestamp, key binary, value binary"
-        frame = source.frame(spark, ranges, schema)
-        rows = progress.run(spark, 1, partial(_count, frame, step_s))
+            step_s = progress.run(spark, len(ranges), partial(_step_of, times))
+        known.add({_ASKED: [step_s, [[each, *bounds] for each, bounds in ranges.items()]]})
+        rows = _counted(spark, source, ranges, (step_s, known, progress))
     except Exception as error:
         raise OperationError(sentence_of(error)) from error
     finally:
         progress.end()
     return _gathered(source.topic, step_s, rows)
+
+
+def _asked_before(source: Source, known: Journal) -> tuple[int, Ranges] | None:
+    """The step and the offsets of a run before that was killed, unless some were deleted since."""
+    if _ASKED not in known.done:
+        return None
+    step_s, listed = known.done[_ASKED]
+    ranges = {partition: (start, end) for partition, start, end in listed}
+    now = source.ranges(None, "latest")[1]
+    if all(now[each][0] <= start and end <= now[each][1] for each, (start, end) in ranges.items()):
+        return step_s, ranges
+    known.done.clear()
+    return None
+
+
+def _counted(
+    spark: SparkSession, source: Source, ranges: Ranges, how: tuple[int, Journal, Progress]
+) -> list[Any]:
+    """The rows of all partitions, some of them at a time."""
+    step_s, known, progress = how
+    left = [each for each in ranges if str(each) not in known.done]
+    progress.add(len(ranges) - len(left))
+    sizes: dict[int, int] = {}
+    for split in source.plan({each: ranges[each] for each in left})[0]:
+        sizes[split.partition] = sizes.get(split.partition, 0) + split.size
+    for wave in waves(left, lambda each: sizes.get(each, 0)):
+        own = {each: ranges[each] for each in wave}
+        frame = source.frame(spark, own, _SCHEMA)
+        rows = progress.run(spark, len(wave), partial(_count, frame, step_s))
+        known.add({str(each): [_plain(row) for row in rows if row[1] == each] for each in wave})
+    return [_unpacked(row) for each in ranges for row in known.done[str(each)]]
+
+
+def _plain(row: Sequence[Any]) -> list[Any]:
+    """A row of `_count` as JSON has it."""
+    return [
+        None if each is None else each.hex() if slot == _KEY else each
+        for slot, each in enumerate(row)
+    ]
+
+
+def _unpacked(row: Sequence[Any]) -> list[Any]:
+    return [
+        bytes.fromhex(each) if slot == _KEY and each is not None else each
+        for slot, each in enumerate(row)
+    ]
 
 
 def _step_of(times: DataFrame) -> int:

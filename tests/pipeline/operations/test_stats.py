@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,6 +49,32 @@ def test_figures_are_those_of_the_records(
     files = write_stats(found, tmp_path / "report")
     assert json.loads(files[0].read_text())["step_s"] == 1
     assert files[1].read_text().count("<polyline") == 4
+
+
+def test_a_run_after_one_that_was_killed_counts_the_rest(
+    spark: SparkSession, servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = create_tiered(servers, 2)
+    produce(servers, topic, range(300))
+    source, journal = Source(servers, topic), tmp_path / "unfinished.jsonl"
+    expected = stats(spark, source)
+    monkeypatch.setattr("tidelog_pipeline.operations.journal.WAVE_BYTES", 1)
+    module = sys.modules["tidelog_pipeline.operations.stats"]
+    whole, counted = module._count, []  # type: ignore[attr-defined]
+
+    def count(*given):
+        counted.append(given)
+        if len(counted) == 2:
+            raise RuntimeError("killed")
+        return whole(*given)
+
+    monkeypatch.setattr(module, "_count", count)
+    with pytest.raises(OperationError, match="killed"):
+        stats(spark, source, journal=journal)
+    produce(servers, topic, range(300, 320))  # the question is that of the run before
+    assert stats(spark, source, journal=journal) == expected
+    assert len(counted) == 3
+    assert stats(spark, source, step_s=1, journal=journal).records == 320
 
 
 def test_a_topic_without_records_is_one_line(spark: SparkSession, servers: str) -> None:
