@@ -76,6 +76,7 @@ __all__ = [
 
 _CONTROL_KEY = Struct(">hh")
 _END_TXN_VALUE = Struct(">hi")
+_new = tuple.__new__  # see batch.py
 
 
 class Record(NamedTuple):
@@ -292,20 +293,23 @@ def build_batch(
     attributes |= TIMESTAMP_TYPE_BIT if timestamp_type == LOG_APPEND_TIME else 0
     attributes |= TRANSACTIONAL_BIT if transactional else 0
     attributes |= CONTROL_BIT if control else 0
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=listed[-1].offset - base_offset,
-        base_timestamp=base_timestamp,
-        max_timestamp=max([record.timestamp for record in listed]),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        records_count=len(listed),
+    header = _new(
+        BatchHeader,
+        (
+            base_offset,
+            0,
+            leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            listed[-1].offset - base_offset,
+            base_timestamp,
+            max([record.timestamp for record in listed]),
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(listed),
+        ),
     )
     return assemble(header, compress(codec, payload) if codec else payload)
 

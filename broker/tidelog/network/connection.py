@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections import deque
 from itertools import islice
@@ -317,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
             dispatch = self._authentication.dispatch  # type: ignore[assignment]
         slots = self._slots
         now = asyncio.get_running_loop().time
-        end = now() + self._owner.turn_s_max
+        end = now() + self._owner.turn_s_max if len(frames) > 1 else math.inf
         for index, frame in enumerate(frames):
             if self._parked:
                 self._hurry()

@@ -8,7 +8,7 @@ from tidelog.coordinators.groups.classic.member import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinators.groups.consumer.deadlines import ConsumerDeadlines
 from tidelog.coordinators.groups.consumer.draft import Draft, preferred_assignor
 from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS, ConsumerMember
-from tidelog.coordinators.groups.consumer.reconciliation import Wish, next_step
+from tidelog.coordinators.groups.consumer.reconciliation import Target, Wish, next_step
 from tidelog.coordinators.groups.consumer.records import RECORDS
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.modern.group import ModernGroup
@@ -96,7 +96,10 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         updated = member if said == member.subscription else member._replace(subscription=said)
         records: list[Record] = []
         stepped = updated
-        if replaced is not None or updated != member or not self._is_settled(member):
+        if replaced is None and updated is member and self._is_assigned:
+            if not is_reconciled(member, self.epoch):
+                stepped = self._towards_target(member, request)
+        else:
             draft = Draft(self, updated, replaced)
             draft.subscribe(member, topics, now)
             draft.assign(topics, now)
@@ -115,14 +118,21 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         answer = Answer(stepped.member_id, stepped.epoch, assigned, interval_ms)
         return Step(answer, records)
 
-    def _is_settled(self, member: ConsumerMember) -> bool:
-        """Return whether a member has its part of the last assignment, and no other one is due.
+    @property
+    def _is_assigned(self) -> bool:
+        """Return whether no other assignment is due. Most heartbeats find it so."""
+        return not self.is_stale and self.epoch == self.assignment_epoch
 
-        Most heartbeats find it so."""
-        return (
-            not self.is_stale
-            and self.epoch == self.assignment_epoch
-            and is_reconciled(member, self.epoch)
+    def _towards_target(self, member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
+        """Return a member after its next step to an assignment of all that it subscribes to."""
+        partitions = self.targets.get(member.member_id, {})
+        own_id, owners = member.member_id, self._owners
+        return next_step(
+            member,
+            Target(self.assignment_epoch, partitions),
+            request.owned,
+            lambda topic, partition: owners.get((topic, partition), own_id) != own_id,
+            Wish(partitions, is_changed=False),
         )
 
     def check_room(self, member_id: str) -> None:
