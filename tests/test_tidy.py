@@ -55,6 +55,17 @@ def test_functions_stay_small() -> None:
     assert large == []
 
 
+def test_tasks_are_not_kept_in_sets() -> None:
+    """Their order there is that of addresses: a seed of the simulation would not be one run."""
+    kept = [
+        f"{relative(path)}:{number}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"\bset\[asyncio\.(Task|Future)\b", line)
+    ]
+    assert kept == [], "use dict[asyncio.Task[...], None]"
+
+
 def test_names_are_kafkas_nouns_in_full() -> None:
     short = [
         f"{relative(path)}: {word}"

@@ -68,7 +68,7 @@ class ClientListeners:
         self.bound: dict[str, Listener] = {}
         self._wanted: dict[str, Endpoint] = {}  # bound, or being bound
         self._is_closed = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._advertised: list[Endpoint] = []
 
     @property
@@ -142,8 +142,8 @@ class ClientListeners:
             task = asyncio.get_running_loop().create_task(
                 self._add(endpoint), name=f"listener {endpoint.name}"
             )
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
 
     def _remove(self, name: str) -> None:
         """Close a listener and its connections."""

@@ -164,7 +164,7 @@ class _Actor:
             on_start=self._started,
             on_end=lambda _: self._ended.set(),
         )
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def _started(self, node: Node[Any]) -> None:
         _say(f"{READY_WORDS}{node.bootstrap_server}")
@@ -186,8 +186,8 @@ class _Actor:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             task = asyncio.get_running_loop().create_task(self._answer(json.loads(line)))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
         self._is_left = True
         self._ended.set()
 

@@ -102,7 +102,7 @@ FOUND_AT = {
     "nobody-marks": 3,
     "retention-does-not-wait": 1,
     # dead branches
-    "copies-of-dead-branches-count": 0,
+    "copies-of-dead-branches-count": 1,
     "followers-begin-with-one-epoch": 1,
     "reads-run-into-dead-branches": 3,
     "segments-are-found-by-offset-alone": 3,

@@ -43,7 +43,7 @@ class AutoTopics:
         self._create_topics = create_topics
         self._config = config
         self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
-        self._requests: set[asyncio.Task[None]] = set()
+        self._requests: dict[asyncio.Task[None], None] = {}
         self._is_ending = False
 
     def start_auto_creation(self, name: str) -> bool:
@@ -80,8 +80,8 @@ class AutoTopics:
         task = asyncio.get_running_loop().create_task(
             self._create_all(topics, on_done), name=f"auto-create-{topics[0].name}"
         )
-        self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        self._requests[task] = None
+        task.add_done_callback(self._requests.pop)
 
     async def _create_all(
         self,

@@ -113,7 +113,7 @@ class CallReader:
         self._write = write
         self._at_end = at_end
         self._rest = b""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._is_reading = True
         asyncio.get_running_loop().add_reader(descriptor, self._read)
 
@@ -130,8 +130,8 @@ class CallReader:
 
     def _begin(self, line: bytes) -> None:
         task = asyncio.get_running_loop().create_task(self._answer(line), name="control call")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _answer(self, line: bytes) -> None:
         import json

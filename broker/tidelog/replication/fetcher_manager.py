@@ -75,7 +75,7 @@ class FetcherManager:
         self._make_fetcher = new_fetcher or ReplicaFetcher
         self._fetchers: dict[_Source, ReplicaFetcher] = {}
         self._sources: dict[_Key, _Source] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], None] = {}
         self._closed = False
         replicas.on_opening.append(self._follow_some)
 
@@ -205,8 +205,8 @@ class FetcherManager:
     def _stop(self, fetcher: ReplicaFetcher) -> None:
         fetcher.stop()
         task = asyncio.get_running_loop().create_task(fetcher.stopped(), name=f"end of {fetcher!r}")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending[task] = None
+        task.add_done_callback(self._ending.pop)
 
     def stop(self) -> None:
         """Stop all fetchers; no log changes after this."""

@@ -83,7 +83,7 @@ class LogDirMoves:
         self._moves: dict[tuple[str, int], _Move] = {}
         self._is_closed = False
         self._fetchers: dict[int, ReplicaFetcher] = {}
-        self._tasks: set[asyncio.Task[None]] = set()  # stopping fetchers, and corrected reports
+        self._tasks: dict[asyncio.Task[None], None] = {}  # ends of fetchers, reports
 
     def _bytes_per_second(self) -> int:
         image = self._replicas.image
@@ -281,8 +281,8 @@ class LogDirMoves:
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     @staticmethod
     async def _stop(fetcher: ReplicaFetcher) -> None:

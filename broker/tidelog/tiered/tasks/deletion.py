@@ -65,7 +65,7 @@ class Deletions:
         self._topic = metadata if isinstance(metadata, TopicBasedMetadata) else None
         self._under_way: dict[TopicIdPartition, asyncio.Task[None]] = {}
         self._purging: set[TopicIdPartition] = set()
-        self._ending: set[asyncio.Task[None]] = set()  # purges at their last segment
+        self._ending: dict[asyncio.Task[None], None] = {}  # purges at their last segment
 
     def __contains__(self, partition: TopicIdPartition) -> bool:
         return partition in self._under_way
@@ -110,8 +110,8 @@ class Deletions:
         if partition not in self._purging:
             task.cancel()
             return None
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending[task] = None
+        task.add_done_callback(self._ending.pop)
         return task
 
     def _begin(

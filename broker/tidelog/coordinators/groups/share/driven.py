@@ -36,7 +36,7 @@ class DrivenTasks:
     """Owns the tasks; `close` cancels them, and the work that waits for them never goes on."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     async def answer_of(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Wait, in driven work, for a call."""
@@ -52,8 +52,8 @@ class DrivenTasks:
         self, call: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]
     ) -> None:
         task = asyncio.get_running_loop().create_task(_run(call, on_done), name="share group")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
 
 async def _run(call: Callable[[], Coroutine[Any, Any, T]], on_done: Callable[[T], None]) -> None:
