@@ -130,7 +130,12 @@ def partition_of(struct: Any) -> int:
 
 
 def partitions_field(struct: Any) -> str | None:
-    """Return the name of a topic's array of partitions."""
+    """Return the name of a topic's array of partitions; of a topic, or of its table."""
+    return _partitions_field(struct if isinstance(struct, type) else type(struct))
+
+
+@functools.cache
+def _partitions_field(struct: Any) -> str | None:
     for field in struct.FIELDS:
         if field.kind != "array" or field.name == "assignments":  # of a topic to create
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +82,13 @@ def test_each_api_takes_as_many_elements_as_its_limit() -> None:
         topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t")
         return memoryview(request_bytes(DeleteRecordsRequest(topics=[topic] * count), 2, 1))[4:]
 
-    Dispatcher(names).dispatch(RecordingPeer(), groups(NAMES_MAX))
-    Dispatcher(topics).dispatch(RecordingPeer(), asked(ELEMENTS_MAX))
+    async def handled() -> None:
+        Dispatcher(names).dispatch(RecordingPeer(), groups(NAMES_MAX))
+        Dispatcher(topics).dispatch(RecordingPeer(), asked(ELEMENTS_MAX))
+        own = asyncio.current_task()
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not own))
+
+    asyncio.run(handled())
     assert seen == [NAMES_MAX, ELEMENTS_MAX]
     with pytest.raises(ProtocolError, match="more elements"):
         Dispatcher(names).dispatch(RecordingPeer(), groups(NAMES_MAX + 1))
@@ -96,6 +102,7 @@ def test_lists_of_names_have_the_lower_limit() -> None:
     assert elements_max(ApiKey.CREATE_DELEGATION_TOKEN) == NAMES_MAX
     assert elements_max(ApiKey.DESCRIBE_DELEGATION_TOKEN) == NAMES_MAX
     assert elements_max(ApiKey.DELETE_ACLS) == NAMES_MAX
+    assert elements_max(ApiKey.BROKER_REGISTRATION) == NAMES_MAX
     assert elements_max(ApiKey.PRODUCE) == ELEMENTS_MAX
     assert elements_max(ApiKey.FETCH) == ELEMENTS_MAX
     assert elements_max(ApiKey.ALTER_PARTITION) == BROKERS_MAX

@@ -17,6 +17,7 @@ same answer. DeleteRecords. 1: as 0. 2: flexible.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.metadata.image import is_internal_topic
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
         OffsetForLeaderEpochRequest,
     )
     from tidelog_storage.types import OffsetAndTimestamp
+
+    _Deletions = list[tuple[Partition, int, Any]]  # with the answer of each
 
 __all__ = ["OffsetsApi"]
 
@@ -260,15 +263,24 @@ class OffsetsApi:
 
     # ---- DeleteRecords ------------------------------------------------------------------------
 
-    def delete_records(
-        self, context: RequestContext, request: DeleteRecordsRequest
-    ) -> DeleteRecordsResponse | Deferred:
-        """Move log starts, then wait for the replicas."""
-        waits: list[tuple[Partition, int, _DeletionAnswer]] = []
+    def delete_records(self, context: RequestContext, request: DeleteRecordsRequest) -> Any:
+        """Move log starts, in turns, then wait for the replicas."""
+        work = self._move_log_starts(request)
+        return in_turns(work, context, partial(self._await_deletion, request))
+
+    def _move_log_starts(
+        self, request: DeleteRecordsRequest
+    ) -> Generator[None, None, tuple[DeleteRecordsResponse, _Deletions]]:
+        """Return the answer as it is now, and what it waits for."""
+        waits: _Deletions = []
         topics = []
+        number = 0
         for topic in request.topics:
             answers = []
             for asked in topic.partitions:
+                number += 1
+                if not number % PART_MAX:
+                    yield
                 answer = _DeletionAnswer(partition_index=asked.partition_index, low_watermark=-1)
                 answers.append(answer)
                 deleted = self._delete(topic.name, asked.partition_index, asked.offset)
@@ -281,7 +293,15 @@ class OffsetsApi:
             topics.append(
                 DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=answers)
             )
-        response = DeleteRecordsResponse(topics=topics)
+        return DeleteRecordsResponse(topics=topics), waits
+
+    def _await_deletion(
+        self,
+        request: DeleteRecordsRequest,
+        context: RequestContext,
+        moved: tuple[DeleteRecordsResponse, _Deletions],
+    ) -> DeleteRecordsResponse | Deferred:
+        response, waits = moved
         if all(answer.low_watermark >= offset for _, offset, answer in waits):
             return response
 

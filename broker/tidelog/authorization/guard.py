@@ -11,6 +11,7 @@ clients comes in Envelopes, and its caller is the client.
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -20,8 +21,7 @@ from tidelog.security.acls import Operation, ResourceType
 from tidelog_protocol.apis import API
 from tidelog_protocol.error_answers import add_answers, error_answer
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.naming import only, topic_of
-from tidelog_protocol.schema import Struct
+from tidelog_protocol.naming import is_topics, topic_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -100,15 +100,17 @@ class Call:
         `asks_always`."""
         if not denied:
             return None
-        names: Mapping[bytes, str] = self.image.topic_names
-        refused, _ = only(self.request, lambda topic, _: topic in denied, names)
-        errors = self._errors(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        self.request, left = only(self.request, lambda topic, _: topic not in denied, names)
+        name = next(field.name for field in self.request.FIELDS if is_topics(field))
+        topics = getattr(self.request, name)
+        refused = _copied(self.request, {name: [t for t in topics if self.name_of(t) in denied]})
+        left = [topic for topic in topics if self.name_of(topic) not in denied]
+        self.narrow(**{name: left})
         if not left and not asks_always:
-            return Answer(errors)
+            return Answer(self._errors(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 
         def merge(response: Any) -> Any:
             if not getattr(response, "error_code", 0):
+                errors = self._errors(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 add_answers(response, errors)
             return response
 
@@ -116,9 +118,7 @@ class Call:
 
     def narrow(self, **values: Any) -> None:
         """Replace the request by a copy with these values: the caller's part of it."""
-        request = self.request
-        own = {field.name: getattr(request, field.name) for field in request.FIELDS}
-        self.request = type(request)(**{**own, **values})
+        self.request = _copied(self.request, values)
 
     def _errors(self, request: Any, code: ErrorCode, message: str | None = None) -> Any:
         response = error_answer(self.api, request, code)
@@ -128,15 +128,31 @@ class Call:
         return response
 
 
+def _copied(struct: Any, values: Mapping[str, Any]) -> Any:
+    own = {field.name: getattr(struct, field.name) for field in struct.FIELDS}
+    return type(struct)(**{**own, **values})
+
+
 def _clear(struct: Any) -> None:
     """Set the numbers that stand beside an error to -1, as Kafka does."""
-    for field in struct.FIELDS:
-        value = getattr(struct, field.name)
-        if field.name in _ABSENT:
-            setattr(struct, field.name, -1)
-        elif value.__class__ is list and value and isinstance(value[0], Struct):
-            for each in value:
+    for name, is_absent in _cleared(struct.__class__):
+        if is_absent:
+            setattr(struct, name, -1)
+        else:
+            for each in getattr(struct, name) or ():
                 _clear(each)
+
+
+@cache
+def _cleared(table: Any) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of such numbers, and the arrays in which there are some."""
+    found = []
+    for field in table.FIELDS:
+        if field.name in _ABSENT:
+            found.append((field.name, True))
+        elif field.kind == "array" and isinstance(field.element, type) and _cleared(field.element):
+            found.append((field.name, False))
+    return tuple(found)
 
 
 class Guards:

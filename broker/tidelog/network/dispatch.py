@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.awaiting import resume
 from tidelog.network.request_limits import elements_max
-from tidelog.network.wide_requests import IN_ONE_TURN, WIDE_ANSWERS, WIDE_BYTES, in_parts
+from tidelog.network.wide_requests import WIDE_ANSWERS, WIDE_BYTES, in_parts
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import (
@@ -266,7 +266,6 @@ class Route:
         "elements_max",
         "flexible",
         "handler",
-        "is_whole",
         "is_wide",
         "response_codec",
         "response_head",
@@ -280,7 +279,6 @@ class Route:
         self.response_codec = api.response_codec(api_version)
         self.response_head = response_head(api, api_version)
         self.is_wide = api.key in WIDE_ANSWERS
-        self.is_whole = api.key not in IN_ONE_TURN
         # The receive buffer is reused before an `async def` handler runs its first line.
         code = getattr(handler, "__code__", None)
         self.copies = bool(code is not None and code.co_flags & _COROUTINE_CODE)
@@ -404,7 +402,7 @@ class Dispatcher:
             route = self._route(api_key, api_version)
             if route is None:
                 return self._unknown_api_versions(peer, correlation_id)
-        if route.copies or (len(frame) > WIDE_BYTES and route.is_whole):
+        if route.copies:
             frame = memoryview(bytearray(frame))  # an append writes offsets into its batches
         client_id, position = decode_client_id(frame, flexible=route.flexible)
         context = RequestContext(peer, api_key, api_version, correlation_id, client_id)

@@ -48,19 +48,14 @@ _OF_NAMES = frozenset(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    }
-)
-
-
-_OF_BROKERS = frozenset(
-    {
-        ApiKey.ALTER_PARTITION,
         ApiKey.BROKER_REGISTRATION,
         ApiKey.CONTROLLER_REGISTRATION,
         ApiKey.BROKER_HEARTBEAT,
-        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
     }
 )
+
+
+_OF_BROKERS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS})
 
 
 def elements_max(api_key: ApiKey) -> int:

@@ -89,7 +89,7 @@ class Caller:
             if len(self._decisions) >= DECISIONS_MAX:
                 self._decisions.clear()
             self._decisions[key] = decision
-            if not decision and logs:
+            if not decision and logs and log.isEnabledFor(logging.INFO):
                 log.info(
                     "Principal = %s is Denied operation = %s from host = %s on resource = %s:%s",
                     self.principal,

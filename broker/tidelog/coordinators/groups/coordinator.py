@@ -11,6 +11,7 @@ effects: it answers parked requests, too. It does not know the wire. Writes are 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.classic.group import Group
-    from tidelog.coordinators.groups.classic.member import Effect, Persist
+    from tidelog.coordinators.groups.classic.member import (
+        CompleteJoin,
+        CompleteSync,
+        Effect,
+        Persist,
+    )
     from tidelog.coordinators.groups.consumer.mixed import MixedGroups
     from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
     from tidelog.coordinators.groups.modern.records import Record
@@ -50,6 +56,7 @@ __all__ = ["GroupCoordinator", "log_failure"]
 
 logger = logging.getLogger(__name__)
 
+ANSWERS_AT_ONCE = 500  # of the parked requests of a group, in one turn of the loop
 TOMBSTONES_MAX = 1000  # in one batch of expiry: far below max.message.bytes
 
 
@@ -278,14 +285,20 @@ class GroupCoordinator:
     # ---- effects -----------------------------------------------------------------------------
 
     def perform(self, shard: GroupShard, group: Group, effects: Sequence[Effect]) -> None:
-        """Perform the effects of a step, then set the group's timer."""
+        """Perform the effects of a step, then set the group's timer. Of thousands of answers most
+        come in the loop's next turns."""
         from tidelog.coordinators.groups.classic.member import Persist
 
+        answers = []
         for effect in effects:
             if isinstance(effect, Persist):
                 drive(self._persist(shard, group, effect))
-            else:
+            elif len(effects) <= ANSWERS_AT_ONCE:
                 effect.answer()
+            else:
+                answers.append(effect)
+        if answers:
+            _answer_in_turns(answers)
         self.watch(shard, group)
 
     async def _persist(self, shard: GroupShard, group: Group, effect: Persist) -> None:
@@ -528,3 +541,11 @@ def log_failure(error: ErrorCode) -> None:
     """Log a write that nothing waits for, if it has failed."""
     if error is not ErrorCode.NONE:
         logger.warning("A write to __consumer_offsets was not committed: %s", error.name)
+
+
+def _answer_in_turns(answers: Sequence[CompleteJoin | CompleteSync]) -> None:
+    for each in answers[:ANSWERS_AT_ONCE]:
+        each.answer()
+    if len(answers) > ANSWERS_AT_ONCE:
+        left = answers[ANSWERS_AT_ONCE:]
+        asyncio.get_running_loop().call_soon(_answer_in_turns, left)
