@@ -23,6 +23,7 @@ Questions of their own, `python -m tidelog_bench.NAME`:
     bench_groups.py       how soon a large group is stable, and what its heartbeats cost
     bench_share.py        how fast a share group reads
     bench_hostile.py      how long hostile bytes delay another client, and the memory they take
+    bench_held.py         which requests hold the event loop for longest
     bench_failover.py     a failover of thousands of partitions
     bench_test_runs.py    starts and resets of a test run's brokers, and what they leave
 """
