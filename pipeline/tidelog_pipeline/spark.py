@@ -118,24 +118,25 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    spark = _started(builder, master)
-    from tidelog_pipeline.source import TidelogDataSource  # noqa: PLC0415 - needs PySpark
-
-    spark.dataSource.register(TidelogDataSource)
-    return spark
+    return _started(builder, master)
 
 
 def _started(builder: Any, master: str) -> SparkSession:
-    """The session. Spark itself prints why its JVM ended; other errors become one line."""
+    """The session, with the source. Errors become one line; a JVM that ends prints why itself."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with PySpark
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
         started: SparkSession = builder.getOrCreate()
+        register: Any = started.dataSource.register  # settings of SQL are read here
+        from tidelog_pipeline.source import TidelogDataSource  # noqa: PLC0415 - needs PySpark
+
+        register(TidelogDataSource)
     except (PySparkException, Py4JError) as error:
-        why = next((line for line in str(error).splitlines()[1:] if line.strip()), str(error))
-        text = why.strip().removeprefix(": ")
-        raise SparkStartError(f"Spark does not start with master {master!r}: {text}") from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        is_javas = len(lines) > 1 and lines[0].startswith("An error occurred while calling")
+        why = lines[is_javas].removeprefix(": ") if lines else type(error).__name__
+        raise SparkStartError(f"Spark does not start with master {master!r}: {why}") from error
     return started
 
 

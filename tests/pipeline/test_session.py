@@ -40,6 +40,10 @@ def test_the_source_itself_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
             "Java gateway process exited",
         ),
         (
+            Py4JError("x should be int\n\nJVM stacktrace:\na.b"),
+            "x should be int",
+        ),
+        (
             Py4JError("An error occurred while calling None.\n: a.b.C: no such master\n\tat a.b"),
             "master 'x': a.b.C: no such master",
         ),
