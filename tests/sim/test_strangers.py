@@ -39,7 +39,7 @@ def test_a_process_on_a_copied_disk_does_not_start() -> None:
         ("known-directory-overrides-a-session", "second process", 1),
         ("known-directory-overrides-a-session", "copied disk", 1),
         ("no-sessions-after-an-election", "second process", 1),
-        ("follow-the-image-of-another-life", "broker replaced", 1),
+        ("follow-the-image-of-another-life", "broker replaced", 4),
         ("believe-any-quorum-epoch", "quorum out of range", 1),
         ("rotten-vote-is-no-vote", "vote rots", 1),
     ],
