@@ -6,7 +6,8 @@ message tables, as in `naming.py`, so that an API needs no code of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog_protocol.naming import (
     PARTITION_FIELDS,
@@ -64,36 +65,83 @@ def error_answer(api: Api, request: Any, code: ErrorCode) -> Any:
 
 def _mirror(table: Any, source: Any, code: ErrorCode) -> Any:
     """Return a struct of the answer for a struct, or a plain value, of the request."""
+    form = _form(table, source.__class__)
     answer = table()
-    _identify(answer, source)
+    if form.plain is not None:
+        setattr(answer, form.plain, source)
+    for own, name in form.copied:
+        setattr(answer, own, getattr(source, name))
+    for own, name in form.named:
+        if (value := getattr(source, name)) is not None:
+            setattr(answer, own, value)
     is_inside = False
-    if table.__name__ not in _WHOLE or _has_groups(source):
-        for field in table.FIELDS:
-            items = _source(field, source)
+    if not form.is_whole or getattr(source, "groups", None):
+        for own, names, element in form.arrays:
+            items = next((items for name in names if (items := getattr(source, name))), None)
             if items:
-                setattr(answer, field.name, [_mirror(field.element, each, code) for each in items])
+                setattr(answer, own, [_mirror(element, each, code) for each in items])
                 is_inside = True
-    for field in table.FIELDS:
-        if field.name in _ERROR_FIELDS and not is_inside:
-            setattr(answer, field.name, int(code))
+    if not is_inside:
+        for own in form.errors:
+            setattr(answer, own, int(code))
     return answer
 
 
-def _has_groups(source: Any) -> bool:
-    return bool(getattr(source, "groups", None))
+class _Form(NamedTuple):
+    """How a struct of an answer is made of one class of sources: requests have thousands."""
+
+    plain: str | None
+    """The field that takes the source itself, which is no struct."""
+    copied: tuple[tuple[str, str], ...]
+    """Fields, and those of the source that they take: what names this part of the answer."""
+    named: tuple[tuple[str, str], ...]
+    """The same, if the source's is not null."""
+    arrays: tuple[tuple[str, tuple[str, ...], Any], ...]
+    """Arrays that have errors, the source's arrays that they may be of, and their elements."""
+    errors: tuple[str, ...]
+    is_whole: bool
 
 
-def _source(field: Any, source: Any) -> list[Any]:
-    """Return the items of the request that an array of the answer has errors for."""
-    if field.kind != "array" or not isinstance(field.element, StructType):
-        return []
-    if not _has_errors(field.element):
-        return []
-    for name in (field.name, *_SOURCES.get(field.name, ())):
-        items = getattr(source, name, None)
-        if items:
-            return list(items)
-    return []
+@cache
+def _form(table: Any, source: type) -> _Form:
+    names = {field.name for field in table.FIELDS}
+    plain, copied, named = None, [], []
+    if issubclass(source, Struct):
+        copied = [(name, name) for name in names & _COPIED if hasattr(source, name)]
+        for wanted in (PARTITION_FIELDS, TOPIC_FIELDS):
+            own = next((name for name in wanted if name in names), None)
+            other = next((name for name in wanted if hasattr(source, name)), None)
+            if own is not None and other is not None:
+                named.append((own, other))
+    else:
+        plain = _plain_field(table(), names, source)
+    arrays = []
+    for field in table.FIELDS:
+        if field.kind == "array" and isinstance(field.element, StructType):
+            theirs = tuple(
+                n for n in (field.name, *_SOURCES.get(field.name, ())) if hasattr(source, n)
+            )
+            if theirs and _has_errors(field.element):
+                arrays.append((field.name, theirs, field.element))
+    errors = tuple(name for name in names if name in _ERROR_FIELDS)
+    return _Form(
+        plain, tuple(copied), tuple(named), tuple(arrays), errors, table.__name__ in _WHOLE
+    )
+
+
+def _plain_field(answer: Any, names: set[str], source: type) -> str | None:
+    """Return the field of an answer that names a plain value, by its type."""
+    candidates = (
+        PARTITION_FIELDS if issubclass(source, int) else (*TOPIC_FIELDS, "key", *sorted(_COPIED))
+    )
+    return next(
+        (
+            name
+            for name in candidates
+            if name in names and isinstance(getattr(answer, name), source)
+        ),
+        None,
+    )
 
 
 def _has_errors(table: Any) -> bool:
@@ -102,26 +150,6 @@ def _has_errors(table: Any) -> bool:
         or (isinstance(field.element, StructType) and _has_errors(field.element))
         for field in table.FIELDS
     )
-
-
-def _identify(answer: Any, source: Any) -> None:
-    """Copy what names a part of the answer."""
-    names = {field.name for field in answer.FIELDS}
-    if not isinstance(source, Struct):
-        plain = PARTITION_FIELDS if isinstance(source, int) else (*TOPIC_FIELDS, "key", *_COPIED)
-        for name in plain:
-            if name in names and isinstance(getattr(answer, name), type(source)):
-                setattr(answer, name, source)
-                return
-        return
-    for name in names & _COPIED:
-        if hasattr(source, name):
-            setattr(answer, name, getattr(source, name))
-    for wanted, candidates in ((PARTITION_FIELDS, PARTITION_FIELDS), (TOPIC_FIELDS, TOPIC_FIELDS)):
-        value = next((getattr(source, name) for name in candidates if hasattr(source, name)), None)
-        own = next((name for name in wanted if name in names), None)
-        if own is not None and value is not None:
-            setattr(answer, own, value)
 
 
 def add_answers(answer: Any, more: Any) -> None:

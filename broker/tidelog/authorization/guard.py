@@ -11,9 +11,9 @@ clients comes in Envelopes, and its caller is the client.
 from __future__ import annotations
 
 import asyncio
-from functools import cache
+from functools import cache, partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidelog.network.dispatch import Deferred
 from tidelog.network.wide_requests import IN_ONE_TURN, WIDE_BYTES, part_answer
@@ -40,10 +40,22 @@ __all__ = ["Answer", "Call", "Guards"]
 _ABSENT = ("base_offset", "committed_offset", "low_watermark")
 
 
-class Answer(NamedTuple):
-    """A response in the place of the handler's."""
+class Answer:
+    """A response in the place of the handler's. A long one is made when it is asked for: the loop
+    has had a turn since the guard looked."""
 
-    response: Any
+    __slots__ = ("_make", "_response")
+
+    def __init__(self, response: Any = None, *, make: Callable[[], Any] | None = None) -> None:
+        self._response = response
+        self._make = make
+
+    @property
+    def response(self) -> Any:
+        """The response."""
+        if self._make is not None:
+            self._response, self._make = self._make(), None
+        return self._response
 
 
 class Call:
@@ -92,7 +104,7 @@ class Call:
 
     def refuse(self, code: ErrorCode, message: str | None = None) -> Answer:
         """Return the answer with an error for all that the request names."""
-        return Answer(self._errors(self.request, code, message))
+        return Answer(make=partial(self._errors, self.request, code, message))
 
     def without(self, denied: Collection[str], *, asks_always: bool = False) -> Verdict:
         """Take these topics away from the request, and put them into the response with
@@ -105,13 +117,13 @@ class Call:
         refused = _copied(self.request, {name: [t for t in topics if self.name_of(t) in denied]})
         left = [topic for topic in topics if self.name_of(topic) not in denied]
         self.narrow(**{name: left})
+        errors = partial(self._errors, refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if not left and not asks_always:
-            return Answer(self._errors(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            return Answer(make=errors)
 
         def merge(response: Any) -> Any:
             if not getattr(response, "error_code", 0):
-                errors = self._errors(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                add_answers(response, errors)
+                add_answers(response, errors())
             return response
 
         return merge
