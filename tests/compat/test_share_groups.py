@@ -202,7 +202,12 @@ def test_a_member_is_killed_and_the_broker_starts_again(
     cluster.brokers[0].stop()
     cluster.brokers[0].start()
     assert stays.offsets() == [(1, 3), (2, 3)]
-    assert stays.commit((1, "ACCEPT"), (2, "ACCEPT")) == []
+    if errors := stays.commit((1, "ACCEPT"), (2, "ACCEPT")):
+        # A fetch of the client that was still under way had them before the stop. That session
+        # ended with the broker, and so did what it held: they come again, counted as before.
+        assert errors == ["NotLeaderOrFollowerException"]
+        assert stays.offsets() == [(1, 3), (2, 3)]
+        assert stays.commit((1, "ACCEPT"), (2, "ACCEPT")) == []
     stays.close()
     described = Tools(java, bootstrap).run(
         "consumer.group.ShareGroupCommand", "--describe", "--group", "g"
