@@ -52,8 +52,10 @@ def refused_here(reference: Any, tidelog: Any) -> bool:
 NEW_CONFIGS = (
     "errors.deadletterqueue.group.enable",
     "max.decompressed.message.bytes",
-    "remote.copy.lag.*",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
 )
+CUT = "whole batches only; the reference cuts the last batch at the limit and clients drop it"
 NEWER = "tidelog speaks Kafka 4.4, the reference is 4.3.1"
 
 ALLOWED = (
@@ -67,12 +69,7 @@ ALLOWED = (
         "RE2 refuses nested repetitions of more than 1000, which need memory for each; RE2/J counts"
         " each alone",
     ),
-    Allowed(
-        "Fetch-*limits-*",
-        "*.records",
-        "whole batches only; the reference cuts the last batch at the limit and clients drop it",
-        whole_batches_of,
-    ),
+    Allowed("Fetch-limits-*", "*.records", CUT, whole_batches_of),
     *[
         Allowed(
             f"Fetch-{case}-*",
@@ -102,6 +99,8 @@ ALLOWED = (
         " the reference's remote reads answer nothing, for ever",
         one_batch_at_least,
     ),
+    Allowed("Fetch-remote-limits-*", "[[]9].*.records", CUT, whole_batches_of),
+    Allowed("Fetch-remote-limits-*", "[[]10].*.records", CUT, whole_batches_of),
     Allowed(
         "Fetch-several-with-limits-*",
         "[[]6].*.2.records",
