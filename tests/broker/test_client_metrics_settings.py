@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from support.altered import alter_configs
 from support.metadata import cluster
-from tidelog.cluster.controller.configs import Change, Resource, alter_configs
+from tidelog.cluster.controller.configs import Change, Resource
 from tidelog.cluster.metadata.describe import describe_client_metrics
 from tidelog.config.client_metrics import subscription_of
 from tidelog_protocol.errors import ErrorCode

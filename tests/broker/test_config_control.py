@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.altered import alter_configs
 from support.metadata import broker_config, cluster, topic
 from tidelog.cluster.controller.configs import (
     APPEND,
@@ -14,7 +15,6 @@ from tidelog.cluster.controller.configs import (
     SUBTRACT,
     Change,
     Resource,
-    alter_configs,
     incremental_resources,
     legacy_resources,
     parse_node_id,

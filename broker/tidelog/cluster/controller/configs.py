@@ -137,13 +137,6 @@ class Alteration:
         return _decide(image, self._config, decided, self._named)
 
 
-def alter_configs(
-    image: ClusterImage, config: BrokerConfig, resources: Sequence[Resource]
-) -> Decision[ResourceResult]:
-    """Decide a request's changes in one step."""
-    return Alteration(config, resources).step(image, len(resources))
-
-
 def _decide(
     image: ClusterImage,
     config: BrokerConfig,
