@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.altered import alter_configs
 from support.metadata import broker_config, cluster, topic
 from support.wire_client import WireClient
-from tidelog.cluster.controller.configs import SET, Change, Resource, alter_configs
+from tidelog.cluster.controller.configs import SET, Change, Resource
 from tidelog.cluster.metadata.describe import describe_broker
 from tidelog.config.broker import BrokerConfig, update_mode
 from tidelog.embedded.cluster import broker_properties
