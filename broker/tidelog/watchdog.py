@@ -9,14 +9,16 @@ callback tells its own work from waits for a disk, and from a busy machine.
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import time
 import traceback
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 __all__ = ["SlowCallback", "watch"]
@@ -103,13 +105,14 @@ class _Watches:
             long = [each for each in list(self._running.items()) if now - each[1].began >= every_s]
             if not long:
                 continue
-            frames = sys._current_frames()
-            for thread, running in long:
-                if thread in frames:
-                    stack = _stack(frames[thread])
-                    if self._running.get(thread) is running:
-                        running.stack = stack
-            del frames
+            with _no_collection():
+                frames = sys._current_frames()
+                for thread, running in long:
+                    if thread in frames:
+                        stack = _stack(frames[thread])
+                        if self._running.get(thread) is running:
+                            running.stack = stack
+                del frames
 
     def _ended(self, handle: Any, running: _Running) -> None:
         took = time.monotonic() - running.began
@@ -117,6 +120,19 @@ class _Watches:
             if took >= limit_s:
                 cpu_ms = 1000 * (time.thread_time() - running.began_cpu)
                 report(SlowCallback(_name(handle), 1000 * took, cpu_ms, running.stack))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python 3.11 may collect garbage in the middle of `f_back`. If what that runs lets the watched
+    thread go on, the frame is gone: gh-106883 tells the same of `_current_frames`."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _stack(frame: FrameType) -> tuple[str, ...]:

@@ -4,7 +4,9 @@ makes them longer, never shorter."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,41 @@ def test_a_slow_callback_is_named_with_its_stack_and_a_quick_one_is_not() -> Non
     assert "slow_task" in slow[0].stack[1]
     assert all(each.cpu_ms < each.wall_ms for each in slow)
     assert "of CPU) in " in str(slow[0])
+
+
+def test_no_garbage_is_collected_while_a_stack_is_read() -> None:
+    # What a collection runs may let the watched thread go on: its frames are gone when it returns.
+    found: list[SlowCallback] = []
+    collecting: set[str] = set()
+
+    def note(_phase: str, _info: dict[str, int]) -> None:
+        frame = sys._getframe()
+        while frame := frame.f_back:
+            collecting.add(frame.f_code.co_name)
+
+    def dawdle(depth: int) -> None:
+        if depth:
+            dawdle(depth - 1)
+        else:
+            time.sleep(6 * LIMIT_MS / 1000)
+
+    async def test() -> None:
+        asyncio.get_running_loop().call_soon(dawdle, 8)
+        await asyncio.sleep(0)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(note)
+    end = watch(LIMIT_MS, found.append)
+    try:
+        gc.set_threshold(1)
+        asyncio.run(test())
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(note)
+        end()
+    assert found[0].stack[8].startswith("test_no_garbage")
+    assert collecting
+    assert "_stack" not in collecting
 
 
 def test_each_watch_has_its_own_limit_and_ends_alone() -> None:
