@@ -35,7 +35,7 @@ final class ShareMembers {
             case "share_open" -> open(name, request);
             case "share_poll" -> poll(members.get(name), request, answer);
             case "share_commit" -> commit(members.get(name), request, answer);
-            case "share_close" -> members.remove(name).consumer.close();
+            case "share_close" -> close(members.remove(name), request, answer);
             default -> throw new IllegalArgumentException("unknown op " + request.get("op"));
         }
     }
@@ -67,13 +67,29 @@ final class ShareMembers {
 
     /** Acknowledge polled records by [offset, type], if any are named, and send all; the errors. */
     private static void commit(Member member, JsonNode request, ObjectNode answer) {
-        for (JsonNode one : request.path("marks")) {
-            member.consumer.acknowledge(
-                member.polled.get(one.get(0).asLong()), AcknowledgeType.valueOf(one.get(1).asText()));
-        }
+        acknowledge(member, request);
         ArrayNode errors = answer.putArray("errors");
         for (Optional<KafkaException> error : member.consumer.commitSync(WAIT).values()) {
             error.ifPresent(each -> errors.add(each.getClass().getSimpleName()));
+        }
+    }
+
+    /** The same with the member's last request: after it, no fetch of the client takes records. */
+    private static void close(Member member, JsonNode request, ObjectNode answer) {
+        ArrayNode errors = answer.putArray("errors");
+        member.consumer.setAcknowledgementCommitCallback((offsets, error) -> {
+            if (error != null) {
+                errors.add(error.getClass().getSimpleName());
+            }
+        });
+        acknowledge(member, request);
+        member.consumer.close();
+    }
+
+    private static void acknowledge(Member member, JsonNode request) {
+        for (JsonNode one : request.path("marks")) {
+            member.consumer.acknowledge(
+                member.polled.get(one.get(0).asLong()), AcknowledgeType.valueOf(one.get(1).asText()));
         }
     }
 }
