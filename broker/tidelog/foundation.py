@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.levels_on_disk import ReadSnapshot
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
@@ -198,8 +199,9 @@ def warn_of_open(config: BrokerConfig) -> None:
 
 def open_logs(
     config: BrokerConfig, runtime: Runtime, new_cluster_id: str | None = None
-) -> tuple[LogManager, str]:
-    """Open the log directories; return their manager and the cluster id.
+) -> tuple[LogManager, str, ReadSnapshot | None]:
+    """Open the log directories; return their manager, the cluster id and the newest snapshot of the
+    metadata, which was read for the levels of features in it.
 
     New directories are formatted for `new_cluster_id`; those of the only voter for a new id. A node
     of an existing cluster with an empty disk must not vote as if it were new, so the operator
@@ -214,7 +216,7 @@ def open_logs(
         new_directory_id = runtime.rng.uuid
     elif present.missing or cluster_id is None:
         raise not_formatted(present)
-    _check_levels_on_disk(config, runtime)
+    snapshot = _check_levels_on_disk(config, runtime, cluster_id)
     logs = LogManager(
         runtime.files,
         config.log_directories(),
@@ -235,16 +237,20 @@ def open_logs(
         node_id=config.node_id,
         new_directory_id=new_directory_id,
     )
-    return logs, cluster_id
+    return logs, cluster_id, snapshot
 
 
-def _check_levels_on_disk(config: BrokerConfig, runtime: Runtime) -> None:
+def _check_levels_on_disk(
+    config: BrokerConfig, runtime: Runtime, cluster_id: str
+) -> ReadSnapshot | None:
     """StartError or ProtocolError for what a newer Kafka wrote, while no file is changed."""
+    directory, listener = config.metadata_directory(), config.inter_broker_listener()
     try:
-        levels = levels_on_disk(runtime.files, config.metadata_directory())
+        on_disk = levels_on_disk(runtime.files, directory, cluster_id, listener)
     except OSError:
-        return  # opening the logs says what it is
-    check_levels(levels)
+        return None  # opening the logs says what it is
+    check_levels(on_disk.levels)
+    return on_disk.newest
 
 
 def settle_voters(config: BrokerConfig, runtime: Runtime) -> BrokerConfig:

@@ -75,6 +75,7 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tidelog.cluster.metadata.levels_on_disk import ReadSnapshot
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.share.share_groups import ShareGroups
@@ -256,14 +257,16 @@ class BrokerServer:
         """Start; StartError with a one-line reason, after cleaning up."""
         try:
             await self._listen()
-            self._logs, cluster_id = open_logs(self.config, self.runtime, self._new_cluster_id)
+            self._logs, cluster_id, snapshot = open_logs(
+                self.config, self.runtime, self._new_cluster_id
+            )
             self._disks = DiskWatch(
                 self._logs,
                 self.config.metadata_directory(),
                 on_failure=self._fail,
             )
             check_metadata_log(self.config, self.runtime, self._logs)
-            await self._start_on_logs(cluster_id)
+            await self._start_on_logs(cluster_id, snapshot)
             self.healing = Healing(
                 self.config, self.runtime, self.replicas, self._membership.new_channel, self._tier
             )
@@ -294,7 +297,7 @@ class BrokerServer:
         await self._listeners.open(self.runtime.network)
         await self._membership.listen()
 
-    async def _start_on_logs(self, cluster_id: str) -> None:
+    async def _start_on_logs(self, cluster_id: str, snapshot: ReadSnapshot | None) -> None:
         logs, disks, membership = self._logs, self._disks, self._membership
         assert logs is not None
         assert disks is not None
@@ -303,7 +306,7 @@ class BrokerServer:
         if logs.future_partitions():
             self._log_dir_moves()
         self._follow_images(parts.metadata, parts.replicas)
-        image = parts.metadata.open()
+        image = parts.metadata.open(snapshot)
         levels = parts.metadata.levels_at_end()
         check_features(image, levels, is_alone=self.config.is_alone())
         check_first_voters(self.config, self.runtime, parts.metadata)

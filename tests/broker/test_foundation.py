@@ -40,7 +40,7 @@ def alone(*log_dirs: Path, **settings: str) -> BrokerConfig:
 
 
 def opened(config: BrokerConfig, new_cluster_id: str | None = None) -> str:
-    logs, cluster_id = open_logs(config, RUNTIME, new_cluster_id)
+    logs, cluster_id, _ = open_logs(config, RUNTIME, new_cluster_id)
     logs.abandon()
     return cluster_id
 
@@ -106,7 +106,7 @@ def test_the_metadata_directory_is_the_brokers_own_too(tmp_path: Path) -> None:
     data, metadata = tmp_path / "data", tmp_path / "metadata"
     config = alone(data, metadata_log_dir=str(metadata))
     cluster_id = opened(config)
-    logs, _ = open_logs(config, RUNTIME)
+    logs, *_ = open_logs(config, RUNTIME)
     with pytest.raises(LogDirectoryError, match="is locked"):
         open_logs(alone(metadata), RUNTIME)
     logs.abandon()

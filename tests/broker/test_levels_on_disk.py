@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,11 +11,12 @@ from tidelog.cluster.formatting import bootstrap_checkpoint
 from tidelog.cluster.metadata.image import ClusterImage
 from tidelog.cluster.metadata.levels_on_disk import levels_on_disk
 from tidelog.cluster.metadata.settings import METADATA_PARTITION
-from tidelog.cluster.metadata.snapshots import encode_snapshot
+from tidelog.cluster.metadata.snapshots import encode_snapshot, write_snapshot
 from tidelog.config.broker import BrokerConfig
 from tidelog.embedded.cluster_settings import broker_properties
 from tidelog.foundation import open_logs
 from tidelog.runtime import system_runtime
+from tidelog.server import BrokerServer
 from tidelog.start_error import StartError
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import metadata_records as tables
@@ -44,9 +46,9 @@ def log_of(directory: Path, base: int, *batches: bytes) -> Path:
 
 
 def test_an_empty_directory_has_none(tmp_path: Path) -> None:
-    assert levels_on_disk(FILES, str(tmp_path)) == {}
+    assert levels_on_disk(FILES, str(tmp_path)).levels == {}
     (tmp_path / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint(0))
-    assert levels_on_disk(FILES, str(tmp_path))["group.version"] == 1
+    assert levels_on_disk(FILES, str(tmp_path)).levels["group.version"] == 1
 
 
 def test_the_log_goes_on_from_the_newest_snapshot(tmp_path: Path) -> None:
@@ -56,9 +58,9 @@ def test_the_log_goes_on_from_the_newest_snapshot(tmp_path: Path) -> None:
     image = ClusterImage("c", offset=2, leader_epoch=1, features={"group.version": 1, "a": 2})
     snapshot, data = encode_snapshot(image, 0)
     (tmp_path / str(METADATA_PARTITION) / snapshot.file_name).write_bytes(data)
-    assert levels_on_disk(FILES, str(tmp_path)) == {"group.version": 6, "a": 2}
+    assert levels_on_disk(FILES, str(tmp_path)).levels == {"group.version": 6, "a": 2}
     log_of(tmp_path, 4, batch(4, feature(7)))
-    assert levels_on_disk(FILES, str(tmp_path)) == {"group.version": 7, "a": 2}
+    assert levels_on_disk(FILES, str(tmp_path)).levels == {"group.version": 7, "a": 2}
 
 
 @pytest.mark.parametrize("position", [0, 1, 10**6], ids=["none", "wrong", "behind the end"])
@@ -71,7 +73,7 @@ def test_an_index_saves_time_only(tmp_path: Path, position: int) -> None:
     entries = [(1, position or len(first)), (2, len(first) + len(second)), (0, 0), (0, 0)]
     written = b"".join(each.to_bytes(4, "big") for entry in entries for each in entry)
     path.with_suffix(".index").write_bytes(written)
-    assert levels_on_disk(FILES, str(tmp_path)) == {"group.version": 3}
+    assert levels_on_disk(FILES, str(tmp_path)).levels == {"group.version": 3}
 
 
 def test_damage_ends_the_reading(tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_damage_ends_the_reading(tmp_path: Path) -> None:
     torn[-1] ^= 1
     for tail in (bytes(torn), bytes(torn[:-1]), b"\0" * 100, b"\xff" * 100):
         log_of(tmp_path, 0, whole, tail)
-        assert levels_on_disk(FILES, str(tmp_path)) == {"group.version": 1}
+        assert levels_on_disk(FILES, str(tmp_path)).levels == {"group.version": 1}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_a_refused_start_changes_no_file(
 ) -> None:
     config = BrokerConfig.from_properties(broker_properties({"log.dirs": str(tmp_path)}, port=0))
     runtime = system_runtime(durable=False)
-    logs, _ = open_logs(config, runtime)
+    logs, *_ = open_logs(config, runtime)
     logs.abandon()
     log_of(tmp_path, 0, batch(0, feature(1), value))
     (tmp_path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":"5"}')
@@ -104,6 +106,50 @@ def test_a_refused_start_changes_no_file(
     with pytest.raises(refusal, match=words):
         open_logs(config, runtime)
     assert contents(tmp_path) == before
+
+
+def test_a_start_that_finds_a_damaged_snapshot_changes_no_file(tmp_path: Path) -> None:
+    config = BrokerConfig.from_properties(broker_properties({"log.dirs": str(tmp_path)}, port=0))
+    runtime = system_runtime(durable=False)
+    logs, *_ = open_logs(config, runtime)
+    logs.abandon()
+    path = log_of(tmp_path, 0, batch(0, feature(1)))
+    snapshot, data = encode_snapshot(ClusterImage("c", offset=0, leader_epoch=1), 0)
+    (path.parent / snapshot.file_name).write_bytes(data[:-1])
+    before = contents(tmp_path)
+    with pytest.raises(ProtocolError, match=snapshot.file_name):
+        open_logs(config, runtime)
+    assert contents(tmp_path) == before
+
+
+class CountedReads(OsFileSystem):
+    """It notes the files that are read as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__(syncs=False)
+        self.read: list[str] = []
+
+    def read_bytes(self, path: str) -> bytes:
+        self.read.append(path.rpartition("/")[2])
+        return super().read_bytes(path)
+
+
+def test_a_start_reads_the_newest_snapshot_once(tmp_path: Path) -> None:
+    config = BrokerConfig.from_properties(broker_properties({"log.dirs": str(tmp_path)}, port=0))
+    files = CountedReads()
+
+    async def live() -> ClusterImage:
+        server = BrokerServer(config, system_runtime(files))
+        await server.start()
+        image = server.metadata.image
+        await server.stop()
+        return image
+
+    image = asyncio.run(live())
+    snapshot = write_snapshot(files, str(tmp_path / str(METADATA_PARTITION)), image, 0)
+    files.read.clear()
+    assert asyncio.run(live()).features == image.features
+    assert files.read.count(snapshot.file_name) == 1
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

@@ -1,47 +1,84 @@
 """The feature levels in a metadata directory, read before anything in it is opened or recovered.
 
 A start that is refused for a level or a record that a newer Kafka wrote has then changed no file:
-that Kafka finds its own clean shutdown. Damage ends the reading: the recovery of the log judges it.
+that Kafka finds its own clean shutdown. Damage of the log ends the reading: its recovery judges it.
 """
 
 from __future__ import annotations
 
 import bisect
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.metadata.records import levels_after
-from tidelog.cluster.metadata.settings import METADATA_PARTITION
-from tidelog.cluster.metadata.snapshots import list_snapshots
+from tidelog.cluster.metadata.settings import BOOTSTRAP_CHECKPOINT, METADATA_PARTITION
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.records import HEADER_BYTES, crc_is_valid, iter_batches, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.snapshots import SnapshotId
     from tidelog_storage.seams import FileSystem
 
-__all__ = ["levels_on_disk"]
+__all__ = ["OnDisk", "ReadSnapshot", "levels_on_disk"]
 
-_BOOTSTRAP = "bootstrap.checkpoint"
 _ENTRY = struct.Struct(">II")  # of an offset index: the offset above the base, and the position
 
 
-def levels_on_disk(files: FileSystem, directory: str) -> dict[str, int]:
+class ReadSnapshot(NamedTuple):
+    """A snapshot that was read, so that the log need not read it again."""
+
+    snapshot: SnapshotId
+    image: ClusterImage
+
+
+class OnDisk(NamedTuple):
+    """What a metadata directory says before it is opened."""
+
+    levels: dict[str, int]
+    newest: ReadSnapshot | None
+    """The newest snapshot, if there is any."""
+
+
+def levels_on_disk(
+    files: FileSystem, directory: str, cluster_id: str = "", listener: str = ""
+) -> OnDisk:
     """Return the levels at the end of the metadata log, committed or not, as far as it is whole.
 
-    ProtocolError for an unknown record.
+    ProtocolError for an unknown record, or a snapshot that is damaged. `cluster_id` and `listener`
+    are those of its image.
     """
-    folder = f"{directory}/{METADATA_PARTITION}"
-    snapshots = list_snapshots(files, folder)
-    path = f"{folder}/{snapshots[-1].file_name}" if snapshots else f"{directory}/{_BOOTSTRAP}"
+    folder, first = f"{directory}/{METADATA_PARTITION}", f"{directory}/{BOOTSTRAP_CHECKPOINT}"
+    newest = _newest_snapshot(files, folder, cluster_id, listener)
     levels: dict[str, int] = {}
-    if files.exists(path):
-        levels = levels_after(levels, _batches(memoryview(files.read_bytes(path)), 0))
-    since = snapshots[-1].end_offset if snapshots else 0
+    since = 0
+    if newest is not None:
+        levels, since = dict(newest.image.features), newest.snapshot.end_offset
+    elif files.exists(first):
+        levels = levels_after(levels, _batches(memoryview(files.read_bytes(first)), 0))
     for view in _segments(files, folder, since):
         levels = levels_after(levels, _batches(view, since))
-    return levels
+    return OnDisk(levels, newest)
+
+
+def _newest_snapshot(
+    files: FileSystem, folder: str, cluster_id: str, listener: str
+) -> ReadSnapshot | None:
+    names = files.list(folder) if files.exists(folder) else []
+    if not any(name.endswith(".checkpoint") for name in names):
+        return None
+    from tidelog.cluster.metadata.snapshots import (  # noqa: PLC0415 - with the first snapshot
+        list_snapshots,
+        read_snapshot,
+    )
+
+    snapshots = list_snapshots(files, folder)
+    if not snapshots:
+        return None
+    image = read_snapshot(files, folder, snapshots[-1], cluster_id, listener)
+    return ReadSnapshot(snapshots[-1], image)
 
 
 def _segments(files: FileSystem, folder: str, since: int) -> Iterator[memoryview]:

@@ -28,6 +28,7 @@ from tidelog_storage.types import damage_below
 
 if TYPE_CHECKING:
     from tidelog.cluster.metadata.durable import DurableEnd
+    from tidelog.cluster.metadata.levels_on_disk import ReadSnapshot
     from tidelog.cluster.metadata.settings import MetadataLogSettings
     from tidelog.cluster.metadata.snapshotter import Snapshotter
     from tidelog_storage.log import Log
@@ -41,6 +42,7 @@ def load_metadata_log(
     settings: MetadataLogSettings,
     durable: DurableEnd,
     snapshotter: Snapshotter,
+    already_read: ReadSnapshot | None = None,
 ) -> tuple[Log, ClusterImage]:
     """Load the log; return it and the image of the newest snapshot, empty if there is none.
 
@@ -52,7 +54,8 @@ def load_metadata_log(
         make_durable_folder(files, folder)
     promised = durable.read()
     image = ClusterImage(cluster_id=settings.cluster_id, listener=settings.listener)
-    image, log_start_offset = snapshotter.load(image)  # a new log may begin with its voters
+    # A new log may begin with its voters.
+    image, log_start_offset = snapshotter.load(image, already_read)
     context = LogContext(
         files,
         folder,

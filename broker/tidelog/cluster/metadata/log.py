@@ -67,6 +67,7 @@ from tidelog_storage.types import UNDEFINED_OFFSET, Records, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tidelog.cluster.metadata.levels_on_disk import ReadSnapshot
     from tidelog.cluster.metadata.settings import MetadataLogSettings
     from tidelog.cluster.metadata.voters import UncommittedVoters, Voter, Voters
     from tidelog_protocol.batch import BatchHeader
@@ -256,14 +257,17 @@ class MetadataLog:
 
     # ---- starting -----------------------------------------------------------------------------
 
-    def open(self) -> ClusterImage:
+    def open(self, already_read: ReadSnapshot | None = None) -> ClusterImage:
         """Load the log; return the image of its newest snapshot, of the only voter that of all. A
-        leader reports later what is committed.
+        leader reports later what is committed. `already_read` is a snapshot that need not be read
+        again.
 
         Nothing is written to a log that cannot be understood: ProtocolError, ReplayError or
         StorageError.
         """
-        self._log, self.image = load_metadata_log(self._settings, self._durable, self._snapshotter)
+        self._log, self.image = load_metadata_log(
+            self._settings, self._durable, self._snapshotter, already_read
+        )
         if self._settings.own is not None:
             from tidelog.cluster.metadata.voters import UncommittedVoters  # noqa: PLC0415 - few do
 

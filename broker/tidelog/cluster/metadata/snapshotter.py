@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.levels_on_disk import ReadSnapshot
     from tidelog.cluster.metadata.settings import MetadataLogSettings
     from tidelog.cluster.metadata.snapshots import SnapshotId
     from tidelog_storage.log import Log
@@ -37,7 +38,9 @@ class Snapshotter:
 
     # ---- loading ------------------------------------------------------------------------------
 
-    def load(self, empty: ClusterImage) -> tuple[ClusterImage, int]:
+    def load(
+        self, empty: ClusterImage, already_read: ReadSnapshot | None = None
+    ) -> tuple[ClusterImage, int]:
         """Return the newest snapshot's image, or `empty`, and where the log starts."""
         files, folder = self._settings.files, self._settings.folder
         if not any(name.endswith(".checkpoint") for name in files.list(folder)):
@@ -49,6 +52,8 @@ class Snapshotter:
             return empty, 0
         newest = snapshots[-1]
         self.epoch = newest.epoch
+        if already_read is not None and already_read.snapshot == newest:
+            return already_read.image, snapshots[0].end_offset
         image = read_snapshot(files, folder, newest, empty.cluster_id, empty.listener)
         return image, snapshots[0].end_offset
 
