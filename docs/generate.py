@@ -170,9 +170,7 @@ Every API that Apache Kafka 4.3.1 lists to clients, with its versions and those 
 """
 AFTER_APIS = """
 Both list Produce from version 0, since old librdkafka asks for it, and serve it from version 3
-(KIP-896). With `metrics.prometheus.listener` tidelog also lists GetTelemetrySubscriptions (71) and
-PushTelemetry (72), version 0; Kafka lists them with a plug-in. Several brokers speak the
-controller's APIs among themselves.
+(KIP-896). Several brokers speak the controller's APIs among themselves.
 """
 NEWER = "one version more, of 4.4"
 WHY = {
@@ -180,21 +178,27 @@ WHY = {
     42: ("DeleteGroups", NEWER),
 }
 """API keys where the two differ: the name and the reason."""
+RECEIVER = "metrics.prometheus.listener"
+OF_A_RECEIVER = f"with a receiver of metrics: `{RECEIVER}`, in Kafka a plug-in"
+TELEMETRY = dict.fromkeys((71, 72), (0, 0))
+"""What Kafka lists with a plug-in; the recording is of a broker without one."""
 
 
 def apis() -> str:
     """The page of all APIs; KeyError for a difference without a reason."""
-    with tidelog.run() as cluster, SimpleClient(cluster.bootstrap_servers) as client:
+    settings = {RECEIVER: "127.0.0.1:0"}
+    with tidelog.run(settings) as cluster, SimpleClient(cluster.bootstrap_servers) as client:
         listed = client.ask(ApiVersionsRequest(), version_max=2).api_keys
     ours = {each.api_key: (each.min_version, each.max_version) for each in listed}
     recorded = ROOT / "tests/compat/conformance/recorded/ApiVersions.json"
     answers = [step["answer"] for step in json.loads(recorded.read_text())["ApiVersions-served-v3"]]
     (kafkas,) = [answer["ranges"] for answer in answers if "ranges" in answer]
-    theirs = {int(key): (low, high) for key, (low, high) in kafkas.items()}
+    theirs = {int(key): (low, high) for key, (low, high) in kafkas.items()} | TELEMETRY
     rows = []
     for key in sorted(ours.keys() | theirs.keys()):
         pair = ours.get(key), theirs.get(key)
-        name, reason = WHY[key] if pair[0] != pair[1] else (API[key].name, "")
+        reason = OF_A_RECEIVER if key in TELEMETRY else ""
+        name, reason = WHY[key] if pair[0] != pair[1] else (API[key].name, reason)
         rows.append(f"| {name} ({key}) | {versions(pair[0])} | {versions(pair[1])} | {reason} |\n")
     return "".join([APIS, *rows, AFTER_APIS])
 

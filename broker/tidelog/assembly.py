@@ -161,9 +161,11 @@ def _share_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     def of_consumers() -> dict[ApiKey, Handler]:
         from tidelog.api.share_fetch import ShareFetchApi
 
-        return ShareFetchApi(
+        fetches = ShareFetchApi(
             parts.shares(), max_bytes=parts.config.fetch_max_bytes, authorizer=parts.authorizer
-        ).handlers()
+        )
+        parts.quotas.limit_fetches(fetches.limit_by)
+        return fetches.handlers()
 
     def of_groups() -> dict[ApiKey, Handler]:
         from tidelog.api.share_group_offsets import ShareGroupOffsetsApi

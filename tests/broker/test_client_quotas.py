@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from support.data_path import DataPath, ManualClock, batch, bytes_of, data_of, f
 from support.handler_broker import HandlerBroker, answers, heartbeat, run
 from support.handler_calls import RecordingPeer
 from support.metadata import broker_config, cluster
+from support.share_path import SharePath, acquired
 from support.wire_client import WireClient, request_bytes, response_of
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import quota_entity
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.schema import Message
 
 CLIENT = {"client-id": "test"}
+ACCEPT = 1  # a kind of acknowledgement
 
 
 class Throttled:
@@ -133,6 +136,39 @@ def test_a_consumer_above_the_quota_gets_nothing_and_asks_again(
     path.clock.now_ms += 11_000
     third = throttled.ask(request, version)
     assert len(bytes_of(data_of(third))) == size
+
+
+def test_a_share_consumer_above_the_quota_acquires_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        path = DataPath(tmp_path)
+        foo = path.create("foo", 1)
+        shares = SharePath(path)
+        throttled = Throttled(path)
+        throttled.quotas.limit_fetches(shares.api.limit_by)
+        for _ in range(4):
+            path.produce("foo", 0, batch(1, bytes(60_000)))
+        throttled.set(consumer_byte_rate=10_000)
+        first = await shares.fetched((foo, 0))
+        size = len(first.responses[0].partitions[0].records)
+        assert (acquired(first), first.throttle_time_ms) == ([(0, 0, 1)], 0)
+        second = await shares.fetched()
+        assert acquired(second) == [(1, 1, 1)], "sent: dropped, it would be locked"
+        assert second.throttle_time_ms == round(2 * size / 10 - 10_000)
+        third = await shares.fetched((foo, 0, (0, 1, ACCEPT)))
+        assert acquired(third) == []
+        assert third.throttle_time_ms == second.throttle_time_ms
+        assert shares.partitions.lead("g", (foo, 0)).state.start_offset == 2, "accepted"
+        path.clock.now_ms += 11_000
+        assert acquired(await shares.fetched()) == [(2, 2, 1)]
+        throttled.set(consumer_byte_rate=1)
+        path.clock.now_ms += 60_000
+        last = await shares.fetched()
+        assert acquired(last) == [(3, 3, 1)]
+        assert last.throttle_time_ms == 15_000, "its locks end after twice that"
+        await shares.partitions.close()
+        path.logs.abandon()
+
+    asyncio.run(story())
 
 
 def test_a_throttled_fetch_leaves_its_session_as_it_was(path: DataPath) -> None:

@@ -14,7 +14,8 @@ An unknown topic gets UNKNOWN_TOPIC_ID. Kafka 4.3.1 fails such a request with UN
 With the limit of sessions reached the answer comes after `max_wait_ms`, so that the client does not
 try again at once. A request with renewals (`is_renew_ack`) reads nothing.
 
-Left out: quotas of clients.
+A member above its quota of fetched bytes acquires nothing and gets the throttle time. What exceeds
+the quota is sent, since its locks would otherwise have to end first, as in Kafka, which drops it.
 
 Version notes. Both APIs. 1: first stable version. 2: acquire mode (KIP-1206), renewals (KIP-1222).
 """
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
+    from tidelog.quotas.client_quotas import FetchQuota
     from tidelog.security.authorizer import Authorizer
     from tidelog.shares.led_partition import LedPartition
     from tidelog.shares.sessions import ShareSession, TopicIdPartition
@@ -76,6 +78,11 @@ class ShareFetchApi:
         self._authorizer = authorizer
         self.shares = shares
         self.max_bytes = max_bytes
+        self.quota: FetchQuota | None = None
+
+    def limit_by(self, quota: FetchQuota | None) -> None:
+        """Limit what members fetch from now on; None lifts it."""
+        self.quota = quota
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """Return the handlers by API key."""
@@ -302,21 +309,22 @@ class _ShareFetch:
         self._work: ShareFetchWork | None = None
         self._is_fetched = False
         self._outcomes: dict[TopicIdPartition, ShareError | None] | None = None
+        self._quota = api.quota
+        self._throttle_ms = 0
         self.deferred: Deferred | None = None
 
     def begin(self) -> None:
         """Begin both; either may end at once."""
         request = self._request
         self._api.acknowledge(self._context, request, self._session, self._acknowledged)
-        leds: list[LedPartition] = []
-        reads = request.share_session_epoch != FINAL_EPOCH and not request.is_renew_ack
-        if reads and request.max_records > 0 and request.max_bytes > 0:
-            leds = self._leds()
+        leds = self._leds() if self._reads() else []
         if not leds:
             self._is_fetched = True
             self._maybe_answer()
             return
         max_bytes = min(request.max_bytes, self._api.max_bytes)
+        if self._quota is not None:
+            max_bytes = self._quota.bytes_max(self._context, max_bytes)
         wish = FetchWish(
             self._session.group_id,
             self._session.member_id,
@@ -329,6 +337,24 @@ class _ShareFetch:
         work = ShareFetchWork(self._api.shares, wish, leds)
         self._operation = DelayedShareFetch(work, self._fetched)
         self._operation.begin(request.max_wait_ms)
+
+    def _reads(self) -> bool:
+        """Return whether the request asks for records, and the quota allows any."""
+        request = self._request
+        if request.share_session_epoch == FINAL_EPOCH or request.is_renew_ack:
+            return False
+        if request.max_records <= 0 or request.max_bytes <= 0:
+            return False
+        if self._quota is not None:
+            self._throttle_ms = self._quota.charge_ms(self._context, 0)
+        return not self._throttle_ms
+
+    def _charge(self, work: ShareFetchWork, lock_ms: int) -> None:
+        """Count what is sent. The member is not throttled for longer than half the time of its
+        locks: it has to acknowledge in time."""
+        if self._quota is not None:
+            size = sum(len(answer.records) for answer in work.answers.values())
+            self._throttle_ms = min(self._quota.charge_ms(self._context, size), lock_ms // 2)
 
     def _leds(self) -> list[LedPartition]:
         """Return the share partitions to read; note the errors of the others."""
@@ -386,8 +412,10 @@ class _ShareFetch:
         if epoch > INITIAL_EPOCH and session.epoch != next_epoch(epoch):
             return ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         answers = dict(self._errors)
+        lock_ms = self._api.shares.settings(session.group_id).limits.lock_ms
         if self._work is not None:
             answers.update(self._work.answers)
+            self._charge(self._work, lock_ms)
         topics: dict[bytes, _Topic] = {}
         nodes: dict[int, None] = {}
         left = dict(outcomes)
@@ -403,7 +431,8 @@ class _ShareFetch:
             _note_outcome(data, outcome)
             topics.setdefault(key[0], _Topic(topic_id=key[0])).partitions.append(data)
         return ShareFetchResponse(
-            acquisition_lock_timeout_ms=self._api.shares.settings(session.group_id).limits.lock_ms,
+            throttle_time_ms=self._throttle_ms,
+            acquisition_lock_timeout_ms=lock_ms,
             responses=list(topics.values()),
             node_endpoints=self._api.endpoints(
                 self._context, nodes, ShareFetchResponse.NodeEndpoint

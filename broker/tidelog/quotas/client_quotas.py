@@ -1,13 +1,14 @@
 """Throttles clients that exceed a quota of the image (KIP-13, KIP-124, KIP-219, KIP-612).
 
 A response goes out at once, with the throttle time in it; then the connection is not read until
-that time is over. Bytes of Produce requests and of the records in Fetch responses count, and the
-time of the loop that the handlers of requests take; what a handler awaits does not count.
+that time is over. Bytes of Produce requests and of the records in responses of Fetch and ShareFetch
+count, and the time of the loop that the handlers of requests take; what a handler awaits does not
+count.
 Followers and other requests of brokers are exempt. A user is the name of a principal, whatever its
 type: ANONYMOUS without authentication, and in requests that a broker forwards to the controller.
 
-While there are no quotas, nothing calls this: neither the dispatcher nor the Fetch handler, the
-controller or new connections.
+While there are no quotas, nothing calls this: neither the dispatcher nor the handlers of fetches,
+the controller or new connections.
 """
 
 # ruff: noqa: PLC0415 - few brokers have quotas
@@ -53,7 +54,7 @@ ADDRESSES_MAX = 10_000  # whose connections are counted at a time
 
 
 class FetchQuota:
-    """What the Fetch handler asks while there are quotas of fetched bytes."""
+    """What the handlers of Fetch and ShareFetch ask while there are quotas of fetched bytes."""
 
     def __init__(
         self, limits: ClientLimits[Usage], now_ms: Callable[[], float], burst_s: int
@@ -71,13 +72,19 @@ class FetchQuota:
     def throttle_ms(self, context: RequestContext, size: int) -> int:
         """Count bytes of a response. If it returns a time, the client is throttled, and the bytes
         must not be sent: they do not count."""
+        time_ms = self.charge_ms(context, size)
+        usage = self._limits.usage(context.principal.name, context.client_id)
+        if time_ms > 0 and usage is not None:
+            usage.rate.record(-size, self._now_ms())
+        return time_ms
+
+    def charge_ms(self, context: RequestContext, size: int) -> int:
+        """Count bytes of a response that is sent; return for how long the client is throttled."""
         usage = self._limits.usage(context.principal.name, context.client_id)
         if usage is None:
             return 0
-        now_ms = self._now_ms()
-        time_ms = usage.charge(size, now_ms)
+        time_ms = usage.charge(size, self._now_ms())
         if time_ms > 0:
-            usage.rate.record(-size, now_ms)
             usage.note_throttle(time_ms)
         return time_ms
 
@@ -213,7 +220,7 @@ class ClientQuotas:
             return response
         time_ms = self._throttle_ms(context, has_response=response is not None)
         if response.__class__ is not list:  # an encoded body has no throttle time
-            # Of the Fetch handler, or of the controller.
+            # Of the handlers of fetches, or of the controller.
             time_ms = max(time_ms, getattr(response, "throttle_time_ms", 0))
         if time_ms <= 0:
             return response
