@@ -154,10 +154,12 @@ def test_a_share_consumer_above_the_quota_acquires_nothing(tmp_path: Path) -> No
         second = await shares.fetched()
         assert acquired(second) == [(1, 1, 1)], "sent: dropped, it would be locked"
         assert second.throttle_time_ms == round(2 * size / 10 - 10_000)
-        third = await shares.fetched((foo, 0, (0, 1, ACCEPT)))
+        third = await shares.fetched((foo, 0, (0, 1, [ACCEPT])))
         assert acquired(third) == []
         assert third.throttle_time_ms == second.throttle_time_ms
-        assert shares.partitions.lead("g", (foo, 0)).state.start_offset == 2, "accepted"
+        state = shares.partitions.lead("g", (foo, 0)).state
+        assert state is not None
+        assert state.start_offset == 2, "accepted"
         path.clock.now_ms += 11_000
         assert acquired(await shares.fetched()) == [(2, 2, 1)]
         throttled.set(consumer_byte_rate=1)
