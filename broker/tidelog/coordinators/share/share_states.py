@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import all_of, called_back, drive
@@ -20,7 +21,7 @@ from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from tidelog.cluster.metadata.image import ClusterImage
@@ -168,61 +169,36 @@ class ShareStates:
         from tidelog.coordinators.share.wire import OPERATIONS
 
         operation = OPERATIONS[key]
-        outcomes: list[Any] = [None] * len(items)
+        outcomes: dict[int, Any] = {}
         left: Sequence[int] = range(len(items))
         for pause_s in (*PAUSES_S, None):
             await ensure(self._topics, lambda: self.image, SHARE_GROUP_STATE_TOPIC)
-            left = await self._try_all(operation, group_id, items, left, outcomes)
+            for start in range(0, len(left), ITEMS_AT_ONCE):
+                if start:
+                    await asyncio.sleep(0)
+                part = {each: items[each] for each in left[start : start + ITEMS_AT_ONCE]}
+                outcomes.update(await self._try(operation, group_id, part))
+            left = [each for each in left if outcomes[each].error in _RETRIABLE]
             if not left or pause_s is None or self._is_closed:
                 break
             await asyncio.sleep(pause_s)
-        return outcomes
-
-    async def _try_all(
-        self,
-        operation: Operation,
-        group_id: str,
-        items: Sequence[Any],
-        numbers: Sequence[int],
-        outcomes: list[Any],
-    ) -> list[int]:
-        """Ask once for the items of these numbers, by parts: others are served between them; return
-        those to ask for again."""
-        left = []
-        for start in range(0, len(numbers), ITEMS_AT_ONCE):
-            if start:
-                await asyncio.sleep(0)
-            part = numbers[start : start + ITEMS_AT_ONCE]
-            left += await self._try(operation, group_id, items, part, outcomes)
-        return left
+        return [outcomes[each] for each in range(len(items))]
 
     async def _try(
-        self,
-        operation: Operation,
-        group_id: str,
-        items: Sequence[Any],
-        numbers: Sequence[int],
-        outcomes: list[Any],
-    ) -> list[int]:
-        """Ask once for the items of these numbers; return those to ask for again."""
+        self, operation: Operation, group_id: str, items: Mapping[int, Any]
+    ) -> dict[int, Any]:
+        """Ask each item's coordinator once; return the outcomes by the items' numbers."""
         by_node: dict[int, list[int]] = {}
-        for number in numbers:
-            by_node.setdefault(self._node_of(group_id, items[number]), []).append(number)
+        for number, item in items.items():
+            by_node.setdefault(self._node_of(group_id, item), []).append(number)
         answers = await asyncio.gather(
             *(
                 self._ask_node(node_id, operation, group_id, [items[each] for each in asked])
                 for node_id, asked in by_node.items()
             )
         )
-        for asked, answer in zip(by_node.values(), answers, strict=True):
-            for number, outcome in zip(asked, answer, strict=True):
-                outcomes[number] = outcome
-        return [
-            number
-            for asked in by_node.values()
-            for number in asked
-            if outcomes[number].error in _RETRIABLE
-        ]
+        numbers = chain.from_iterable(by_node.values())
+        return dict(zip(numbers, chain.from_iterable(answers), strict=True))
 
     async def _ask_node(
         self, node_id: int, operation: Operation, group_id: str, items: Sequence[Any]
