@@ -2,14 +2,19 @@
 
 A broker process, a topic of which nearly all is in the tier (a directory, or with `--s3` a real S3
 server), and one Spark session. Each query runs through Spark's Kafka source (its defaults, then
-tuned) and through `format("tidelog")`, in turns. With `--folder` the topic and the figures stay
-there, and the next run goes on with them: a long measurement is cut into short runs by `--queries`
-and `--doors`. A program beside the package: it needs the `spark` extra.
+tuned) and through `format("tidelog")`, in turns. Two more doors say what Spark itself costs:
+`floor` is a data source in Python that yields as many rows out of Arrow batches that it has, and
+`jvm` makes as many rows in the JVM, without Python and without a source.
+
+With `--folder` the topic and the figures stay there, and the next run goes on with them: a long
+measurement is cut into short runs by `--queries` and `--doors`. A program beside the package: it
+needs the `spark` extra.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -25,7 +30,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 from confluent_kafka import Producer
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own idiom
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tidelog.embedded.simple_client import create_topic
 from tidelog.embedded.tier_view import TierViewer
@@ -52,6 +61,8 @@ DOORS: dict[str, tuple[str, dict[str, str]]] = {
     "tuned": ("kafka", TUNED),
     "tidelog": ("tidelog", {}),
 }
+FLOORS = ("floor", "jvm")
+SPLIT_BYTES = 128 << 20
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -142,6 +153,65 @@ def queries(folder: Path) -> dict[str, Any]:
     }
 
 
+# ---- what Spark itself costs ---------------------------------------------------------------------
+
+
+class Floor(DataSource):
+    """Rows as the topic's, of Arrow batches that a task makes once: no read, no decoding."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "floor"
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """The reader of a batch query."""
+        return FloorReader(int(self.options["records"]), schema.fieldNames())
+
+
+class FloorReader(DataSourceReader):
+    """Its tasks are of 128 MiB, as those of `format("tidelog")`."""
+
+    def __init__(self, records: int, columns: list[str]) -> None:
+        self._columns = columns
+        self._tasks = max(1, records * VALUE_BYTES // SPLIT_BYTES)
+        self._rows = [records * number // self._tasks for number in range(self._tasks + 1)]
+
+    def partitions(self) -> list[InputPartition]:
+        """The numbers of their rows."""
+        counts = [after - before for before, after in itertools.pairwise(self._rows)]
+        return [InputPartition(count) for count in counts]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Its batches of 8 MiB."""
+        chance, size = random.Random(1), (8 << 20) // VALUE_BYTES
+        values = [chance.randbytes(VALUE_BYTES) for _ in range(100)]
+        numbers = np.arange(size)
+        whole = pa.RecordBatch.from_pydict(
+            {
+                "key": pa.array([b"key-%d" % (number * 7919 % KEYS) for number in range(size)]),
+                "value": pa.array(values).take(pa.array(numbers % 100)),
+                "offset": pa.array(numbers),
+                "timestamp": pa.array(numbers * 1000, pa.timestamp("us", tz="UTC")),
+            }
+        ).select(self._columns)
+        for first in range(0, partition.value, size):
+            yield whole.slice(0, min(size, partition.value - first))
+
+
+def made_in_jvm(spark: Any, records: int) -> Any:
+    """Rows as the topic's, made by Spark's own expressions."""
+    chance = random.Random(1)
+    values = [chance.randbytes(VALUE_BYTES) for _ in range(100)]
+    number = F.col("id")
+    return spark.range(0, records, 1, max(1, records * VALUE_BYTES // SPLIT_BYTES)).select(
+        F.concat(F.lit("key-"), number * 7919 % KEYS).cast("binary").alias("key"),
+        F.element_at(F.array(*map(F.lit, values)), (number % 100 + 1).cast("int")).alias("value"),
+        number.alias("offset"),
+        F.timestamp_millis(number).alias("timestamp"),
+    )
+
+
 # ---- the figures ---------------------------------------------------------------------------------
 
 
@@ -151,9 +221,18 @@ class Processes:
     def __init__(self, root: int) -> None:
         self._root = root
 
-    def cpu_seconds(self) -> float:
-        """Processor time of all, with those that have ended."""
-        return sum(sum(map(int, fields[11:15])) for _, fields in self._alive()) / _TICKS
+    def cpu_seconds(self) -> dict[int, float]:
+        """Processor time of each process that lives."""
+        return {
+            process_id: (int(fields[11]) + int(fields[12])) / _TICKS
+            for process_id, fields in self._alive()
+        }
+
+    def cpu_since(self, before: dict[int, float]) -> tuple[float, float]:
+        """Processor time of the JVM, and of all below it. What ended meanwhile counts nothing."""
+        spent = {each: now - before.get(each, 0.0) for each, now in self.cpu_seconds().items()}
+        jvm = spent.pop(self._root)
+        return jvm, sum(spent.values())
 
     def forget_peaks(self) -> None:
         """The workers' peaks of memory count from here on (proc(5), clear_refs)."""
@@ -184,32 +263,48 @@ class Processes:
             yield process_id, stat.rpartition(")")[2].split()
 
 
+def frame(spark: Any, servers: str, door: str, columns: str, given: dict[str, Any]) -> Any:
+    """The rows by one door, at least with these columns."""
+    if door == "jvm":
+        return made_in_jvm(spark, given["records"])
+    if door == "floor":
+        return spark.read.format("floor").schema(columns).options(records=given["records"]).load()
+    source, options = DOORS[door]
+    reader = spark.read.format(source).option("kafka.bootstrap.servers", servers)
+    if source == "tidelog":
+        reader = reader.schema(columns)
+    return reader.options(**options, **given["partitions"]).load()
+
+
 def measure(
     folder: Path, servers: str, process_id: int, topic: dict[str, Any], given: Any
 ) -> list[dict[str, Any]]:
     """Each query through each door, in turns; first on one partition, to warm up."""
     spark = session("tidelog-history-bench")
+    spark.dataSource.register(Floor)
     gateway: Any = spark.sparkContext._gateway
     processes = Processes(gateway.proc.pid)
     figures = []
     for turn in range(given.rounds + 1):
-        chosen = {"subscribe": TOPIC} if turn else {"assign": json.dumps({TOPIC: [0]})}
+        rows = {"partitions": {"subscribe": TOPIC}, "records": topic["records"]}
+        if not turn:
+            first = {"assign": json.dumps({TOPIC: [0]})}
+            rows = {"partitions": first, "records": topic["records"] // PARTITIONS}
         for query in given.queries:
-            schema, run = queries(folder)[query]
+            columns, run = queries(folder)[query]
             for door in given.doors:
-                source, options = DOORS[door]
-                reader = spark.read.format(source).option("kafka.bootstrap.servers", servers)
-                if source == "tidelog":
-                    reader = reader.schema(schema)
                 processes.forget_peaks()
                 before, started = cpu_seconds(process_id), time.perf_counter()
                 spark_before = processes.cpu_seconds()
-                counted = run(reader.options(**chosen, **options).load())
+                counted = run(frame(spark, servers, door, columns, rows))
+                seconds = time.perf_counter() - started
+                jvm, workers = processes.cpu_since(spark_before)
                 figure = {
                     "query": query,
                     "door": door,
-                    "seconds": time.perf_counter() - started,
-                    "spark_cpu": processes.cpu_seconds() - spark_before,
+                    "seconds": seconds,
+                    "jvm_cpu": jvm,
+                    "worker_cpu": workers,
                     "broker_cpu": cpu_seconds(process_id) - before,
                     "worker_mb": processes.worker_megabytes(),
                 }
@@ -225,20 +320,21 @@ def show(topic: dict[str, Any], figures: list[dict[str, Any]]) -> None:
     print(f"{platform.node()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}: "
           f"{topic['records']:,} records, {topic['bytes'] / 1e6:,.0f} MB, "
           f"{topic['remote']:.1%} remote")  # fmt: skip
-    print("query / door: seconds (lowest to highest), million records/s, CPU seconds of Spark and "
-          "of the broker, MB of a worker")  # fmt: skip
+    print("query / door: seconds (lowest to highest), million records/s, CPU seconds of the JVM, "
+          "its Python processes and the broker, MB of a worker")  # fmt: skip
     for query, door in dict.fromkeys((each["query"], each["door"]) for each in figures):
         taken = [each for each in figures if (each["query"], each["door"]) == (query, door)]
         times = sorted(each["seconds"] for each in taken)
         middle = statistics.median(times)
-        spark, cpu = (
+        jvm, workers, cpu = (
             statistics.median([each[name] for each in taken])
-            for name in ("spark_cpu", "broker_cpu")
+            for name in ("jvm_cpu", "worker_cpu", "broker_cpu")
         )
         memory = max(each["worker_mb"] for each in taken)
         print(
             f"{query:6} {door:8} {middle:6.2f} ({times[0]:.2f} to {times[-1]:.2f}) "
-            f"{topic['records'] / middle / 1e6:6.2f} {spark:7.2f} {cpu:7.3f} {memory:5.0f}"
+            f"{topic['records'] / middle / 1e6:6.2f} {jvm:7.2f} {workers:7.2f} {cpu:7.3f} "
+            f"{memory:5.0f}"
         )
 
 
@@ -273,7 +369,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keeps the topic and all figures for more runs")
     names = list(queries(Path()))
     parser.add_argument("--queries", nargs="+", choices=names, default=names)
-    parser.add_argument("--doors", nargs="+", choices=list(DOORS), default=list(DOORS))
+    doors = [*DOORS, *FLOORS]
+    parser.add_argument("--doors", nargs="+", choices=doors, default=list(DOORS))
     parser.add_argument("--set", action="append", default=[], help="a setting of the broker")
     given = parser.parse_args()
     if given.folder is not None:

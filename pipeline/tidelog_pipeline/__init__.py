@@ -1,6 +1,7 @@
 """Spark jobs over Kafka topics, by PySpark and Spark's standard Kafka source.
 
     java.py     finds a Java for Spark
+    gateway.py  starts Spark's JVM, and says why one did not start
     jars.py     resolves the connector once and caches it
     history     a topic's records straight from the remote tier, as Arrow batches; no Spark
     source.py   format("tidelog"): the history as a data source of Spark

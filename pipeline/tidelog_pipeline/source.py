@@ -50,7 +50,7 @@ class TidelogDataSource(DataSource):
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's
-        """The reader of a stream. ValueError for a wrong option."""
+        """The reader of a stream."""
         from tidelog_pipeline.source_readers import StreamReader  # noqa: PLC0415
 
         return StreamReader(self.options, schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -72,12 +73,25 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader):
-    """One stream. Each micro-batch has its own plan, so it takes from the tier what is there."""
+    """One stream. Each micro-batch has its own plan, so it takes from the tier what is there.
+
+    A wrong option is a ValueError of the first call: PySpark's runner of streams hides one of the
+    constructor behind an error of its own.
+    """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        options = HistoryOptions.parse(given, is_stream=True)
-        self._planner = StreamPlanner(options)
-        self._columns = _columns(schema, options)
+        self._given = given
+        self._schema = schema
+
+    @cached_property
+    def _options(self) -> HistoryOptions:
+        options = HistoryOptions.parse(self._given, is_stream=True)
+        _columns(self._schema, options)
+        return options
+
+    @property
+    def _planner(self) -> StreamPlanner:
+        return StreamPlanner(self._options)
 
     def initialOffset(self) -> StreamOffsets:  # noqa: N802 - PySpark's
         """Where a stream without a checkpoint begins."""
@@ -95,7 +109,7 @@ class StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The Arrow batches of one task."""
-        return _read(partition, self._columns)
+        return _read(partition, self._schema.fieldNames())
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing: the checkpoint has the offsets."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog_pipeline import jars
+from tidelog_pipeline.gateway import JvmError, start_jvm
 from tidelog_pipeline.java import find_java_home
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -22,6 +25,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
+    # Spark's own INT96 is deprecated: files of it have no least and greatest timestamp.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 # Without it Spark's start prints what it takes for its log.
 _LOG = Path(__file__).with_name("log4j2.properties")
@@ -36,6 +41,11 @@ _ON_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "1
 
 
 _EXTRA = ("pyspark", "pyarrow", "numpy")
+# SparkMasterRegex, and what SparkSubmit takes.
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)( *, *[1-9]\d*)?\])?|local-cluster\[( *\d+ *,){2} *\d+ *\]"
+    r"|spark://[^/,\s]+:\d+(,[^/,\s]+:\d+)*|yarn|k8s://\S+"
+)
 
 
 class SparkMissingError(RuntimeError):
@@ -57,6 +67,15 @@ def check_version(version: str) -> None:
         raise SparkMissingError(
             f"format('tidelog') needs Spark 4.0, whose Python data sources can stream; PySpark "
             f"{version} is installed; run: pip install 'tidelog[spark]'"
+        )
+
+
+def check_master(master: str) -> None:
+    """SparkStartError for what is no master: Spark itself prints a trace of Java's."""
+    if _MASTER.fullmatch(master) is None:
+        raise SparkStartError(
+            f"{master!r} is no master of Spark such as local[2], spark://HOST:7077, yarn or "
+            "k8s://https://HOST:443"
         )
 
 
@@ -92,6 +111,8 @@ def session(
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     check_version(pyspark.__version__)
+    master = (settings or {}).get("spark.master", master)
+    check_master(master)
     java_home = find_java_home()
     if java_home:
         os.environ["JAVA_HOME"] = java_home
@@ -115,28 +136,37 @@ def session(
     if table_format != "parquet":
         libraries.append(jars.TABLES[table_format](pyspark.__version__))
     _add_jars(chosen, libraries, pyspark.__version__, java_home)
-    builder = SparkSession.builder.appName(app_name).master(master)
+    chosen = {"spark.app.name": app_name, "spark.master": master, **chosen}
+    builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return _started(builder, master)
+    with _one_line(master):
+        start_jvm(chosen)
+        return _started(builder)
 
 
-def _started(builder: Any, master: str) -> SparkSession:
-    """The session, with the source. Errors become one line; a JVM that ends prints why itself."""
+@contextmanager
+def _one_line(master: str) -> Iterator[None]:
+    """Errors of Spark's start become one line."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with PySpark
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
-        started: SparkSession = builder.getOrCreate()
-        register: Any = started.dataSource.register  # settings of SQL are read here
-        from tidelog_pipeline.source import TidelogDataSource  # noqa: PLC0415 - needs PySpark
-
-        register(TidelogDataSource)
-    except (PySparkException, Py4JError) as error:
+        yield
+    except (PySparkException, Py4JError, JvmError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         is_javas = len(lines) > 1 and lines[0].startswith("An error occurred while calling")
         why = lines[is_javas].removeprefix(": ") if lines else type(error).__name__
         raise SparkStartError(f"Spark does not start with master {master!r}: {why}") from error
+
+
+def _started(builder: Any) -> SparkSession:
+    """The session, with the source."""
+    started: SparkSession = builder.getOrCreate()
+    register: Any = started.dataSource.register  # settings of SQL are read here
+    from tidelog_pipeline.source import TidelogDataSource  # noqa: PLC0415 - needs PySpark
+
+    register(TidelogDataSource)
     return started
 
 

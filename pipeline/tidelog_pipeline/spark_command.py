@@ -174,7 +174,9 @@ def _add_range(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_spark(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--master", default="local[*]", help="Spark's master (local[*])")
+    parser.add_argument(
+        "--master", type=_master, default="local[*]", help="Spark's master (local[*])"
+    )
     parser.add_argument(
         "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark"
     )
@@ -185,6 +187,16 @@ def _add_spark(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="an option of the source: kafka.isolation.level, rsm.config.dir",
     )
+
+
+def _master(text: str) -> str:
+    from tidelog_pipeline.spark import SparkStartError, check_master
+
+    try:
+        check_master(text)
+    except SparkStartError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _size(text: str) -> int:

@@ -57,6 +57,7 @@ def test_help_needs_no_spark(words: list[str], capsys: pytest.CaptureFixture[str
         ),
         (["stats", "flights", "--every", "1y"], "'1y' is not a span of time such as 15m or 7d"),
         (["replay", "flights", "again", "--rate", "0"], "'0' is not a number of records a second"),
+        (["audit", "t", "--master", "sparks://h:1"], "--master: 'sparks://h:1' is no master of Sp"),
     ],
 )
 def test_wrong_usage_is_named(

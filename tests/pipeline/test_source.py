@@ -122,6 +122,19 @@ def test_errors_are_one_sentence(load, topic: str, options: dict[str, str], text
     assert text in str(caught.value)
 
 
+def test_a_wrong_option_of_a_stream_is_the_only_error(
+    spark: SparkSession, servers: str, tmp_path: Path
+) -> None:
+    reader = spark.readStream.format("tidelog").option("kafka.bootstrap.servers", servers)
+    frame = reader.options(subscribe="any", startingOffsets="noon").load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark wraps it; checked below
+        query.awaitTermination()
+    assert "Expected e.g." in str(caught.value)
+    assert "UnboundLocalError" not in str(caught.value)
+
+
 def test_the_stores_properties_are_in_no_plan(load, topic: str, capsys) -> None:
     frame = load("tidelog", topic, **{"rsm.config.extra": "hush-hush"})
     assert frame.count() == 920

@@ -11,8 +11,9 @@ from tidelog.cli.common import CommandError
 from tidelog.cli.positions import time_ms
 from tidelog.embedded.cluster_settings import ClusterError
 from tidelog_pipeline.history import HistoryOptions, plan
-from tidelog_pipeline.history.client import EARLIEST, LATEST
+from tidelog_pipeline.history.client import EARLIEST, KAFKA_PREFIX, LATEST
 from tidelog_pipeline.history.history import connected
+from tidelog_pipeline.history.options import BOOTSTRAP_SERVERS, STORE_CLASS, STORE_PREFIX
 from tidelog_pipeline.operations.errors import OperationError
 
 if TYPE_CHECKING:
@@ -26,15 +27,29 @@ if TYPE_CHECKING:
 __all__ = ["Source"]
 
 Ranges = dict[int, tuple[int, int]]
+# What is read, and how its rows look, is the operation's own: startingTimestamp would go before its
+# offsets.
+_OPTIONS = frozenset({"failondataloss", "minpartitions", STORE_CLASS})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A topic of a cluster. `options` are those of the Kafka source and of the remote store."""
+    """A topic of a cluster. `options` are those of the Kafka source and of the remote store that
+    say how to read; OperationError for another one."""
 
     bootstrap_servers: str
     topic: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for given in self.options:
+            name = given.lower()
+            is_clients = name.startswith((KAFKA_PREFIX, STORE_PREFIX)) and name != BOOTSTRAP_SERVERS
+            if not is_clients and name not in _OPTIONS:
+                raise OperationError(
+                    f"{given} is no option here: there are failOnDataLoss, minPartitions, a "
+                    f"Kafka client's ({KAFKA_PREFIX}...) and the remote store's ({STORE_PREFIX}...)"
+                )
 
     @property
     def isolation_level(self) -> str:

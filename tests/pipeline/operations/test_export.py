@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
+
+import pyarrow.parquet as pq
 
 from support.history import broker, create_tiered, produce, wait_until_remote
 from support.spark import MARKS
@@ -82,6 +85,10 @@ def test_days_are_folders_and_headers_are_kept(
     days = [f"date=1970-01-0{day}" for day in (1, 2, 3)]
     assert sorted(each.name for each in place.iterdir() if each.name != "_tidelog") == days
     assert rows(spark, place) == consumed(spark, servers, topic)
+    file = next(place.glob("date=*/*.parquet"))
+    found = pq.ParquetFile(file).metadata.row_group(0).column(5)
+    assert (found.path_in_schema, found.physical_type) == ("timestamp", "INT64")
+    assert found.statistics.max - found.statistics.min == timedelta(0)
 
 
 def test_bad_input_is_one_line_and_writes_nothing(

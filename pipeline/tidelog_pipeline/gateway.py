@@ -1,0 +1,86 @@
+"""Starts Spark's JVM, so that one that does not start says why in one line.
+
+PySpark says only `JAVA_GATEWAY_EXITED`, and the JVM prints a trace. So what the JVM writes to
+standard error is kept until it has started, and passed on from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["JvmError", "start_jvm"]
+
+_THROWN = re.compile(r'^Exception in thread "main" (.+)', re.MULTILINE)
+
+
+class JvmError(RuntimeError):
+    """The JVM ended before it could be used; the message is one line that says why."""
+
+
+def start_jvm(settings: Mapping[str, str]) -> None:
+    """Start the JVM of this process unless there is one. JvmError if it ends at once."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra, and large
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    launch: Any = launch_gateway
+    errors = _Errors()
+    try:
+        try:
+            gateway = launch(conf, {"stderr": errors.end})
+        finally:
+            os.close(errors.end)
+    except PySparkRuntimeError as error:
+        raise JvmError(_cause(errors.all()) or str(error)) from error
+    errors.pass_on()
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+class _Errors:
+    """A pipe for a JVM. Its lines are kept first, then passed on to standard error."""
+
+    def __init__(self) -> None:
+        self._begin, self.end = os.pipe()
+        self._kept: list[bytes] | None = []
+        self._lock = threading.Lock()
+        # A pool would wait for the JVM at the end of this process, and the JVM for this process.
+        self._thread = threading.Thread(target=self._read, daemon=True)  # noqa: TID251
+        self._thread.start()
+
+    def _read(self) -> None:
+        with os.fdopen(self._begin, "rb") as lines:
+            for line in lines:
+                with self._lock:
+                    if self._kept is None:
+                        os.write(2, line)
+                    else:
+                        self._kept.append(line)
+
+    def pass_on(self) -> None:
+        """Write what was kept, and from now on every line as it comes."""
+        with self._lock:
+            os.write(2, b"".join(self._kept or ()))
+            self._kept = None
+
+    def all(self) -> str:
+        """All lines, once the JVM has ended."""
+        self._thread.join()
+        return b"".join(self._kept or ()).decode(errors="replace")
+
+
+def _cause(text: str) -> str:
+    """The line that says why a JVM ended: what was thrown, or its first words."""
+    thrown = _THROWN.search(text)
+    if thrown is not None:
+        return thrown[1]
+    lines = (line.strip() for line in text.splitlines() if not line.startswith("WARNING: "))
+    return next(filter(None, lines), "")
