@@ -47,6 +47,8 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
 _HEADER = Struct(">qiibIhiqqqhii")
+_UNCHECKED_HEADER = Struct(">qiibI")  # up to the CRC
+_CHECKED_HEADER = Struct(">hiqqqhii")  # the rest, which it covers
 SHORT_HEADER = Struct(">qi11xi")  # base offset, batch length, last offset delta
 LENGTH_MAGIC_AND_ATTRIBUTES = Struct(">8xi4xb4xh")
 _INT64 = Struct(">q")
@@ -224,9 +226,7 @@ def set_timestamp(
 def assemble(header: BatchHeader, compressed_payload: Buffer) -> bytes:
     """Build a batch of `header` and payload, with the right length and CRC."""
     length = HEADER_BYTES - LENGTH_OVERHEAD + len(compressed_payload)
-    batch = bytearray(HEADER_BYTES)
-    place = (header.base_offset, length, header.leader_epoch, MAGIC, 0)
-    _HEADER.pack_into(batch, 0, *place, *header[_AFTER_CRC:])
-    batch += compressed_payload
-    _UINT32.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[CRC_START:], 0))
-    return bytes(batch)
+    checked = _CHECKED_HEADER.pack(*header[_AFTER_CRC:])
+    crc = crc32c(compressed_payload, crc32c(checked, 0))
+    start = _UNCHECKED_HEADER.pack(header.base_offset, length, header.leader_epoch, MAGIC, crc)
+    return b"".join((start, checked, compressed_payload))

@@ -13,6 +13,7 @@ ConsumerGroupDescribe 1: type of each member (KIP-1099).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.api.group_admin import Missing, add_operations, find_group
@@ -99,18 +100,12 @@ class ConsumerGroupsApi:
             return ConsumerGroupHeartbeatResponse(
                 error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=_REFUSAL
             )
-        work = self._heartbeat(context, request)
-        return context.answer_with(work, lambda response: response)
-
-    async def _heartbeat(
-        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-    ) -> ConsumerGroupHeartbeatResponse:
         heartbeat = _heartbeat_of(context, request)
         if self._authorizer is not None:
             caller = self._authorizer.caller(context.peer.principal, context.client_host)
             heartbeat = heartbeat._replace(may_describe=caller.may_describe_topic)
         try:
-            answer = await self._membership.heartbeat(
+            answer, settling = self._membership.heartbeat(
                 request.group_id,
                 heartbeat,
                 needs_member_id=context.api_version >= _CLIENT_IDS_VERSION,
@@ -127,12 +122,15 @@ class ConsumerGroupsApi:
                     for topic_id, partitions in _listed(answer.assigned)
                 ]
             )
-        return ConsumerGroupHeartbeatResponse(
+        response = ConsumerGroupHeartbeatResponse(
             member_id=answer.member_id,
             member_epoch=answer.epoch,
             heartbeat_interval_ms=answer.heartbeat_interval_ms,
             assignment=assignment,
         )
+        if settling is None:  # without followers nothing has to be awaited
+            return response
+        return context.answer_with(settling, partial(_unless_failed, response))
 
     # ---- ConsumerGroupDescribe ---------------------------------------------------------------
 
@@ -199,6 +197,15 @@ class ConsumerGroupsApi:
                 if topic_id in names
             ]
         )
+
+
+def _unless_failed(
+    response: ConsumerGroupHeartbeatResponse, error: ErrorCode
+) -> ConsumerGroupHeartbeatResponse:
+    """Return the response, or that of the error if its records were not committed."""
+    if error is ErrorCode.NONE:
+        return response
+    return ConsumerGroupHeartbeatResponse(error_code=error)
 
 
 def _heartbeat_of(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:

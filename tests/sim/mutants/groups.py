@@ -36,7 +36,7 @@ Patch = Callable[..., None]
 def given_before_they_are_free(patch: Patch) -> None:
     """A member gets partitions that another one has not released."""
     original = group.next_step
-    patch(group, "next_step", lambda *args: original(*args[:3], lambda *_: False, *args[4:]))
+    patch(group, "next_step", lambda *args: original(*args[:3], lambda *_: set(), *args[4:]))
 
 
 def free_before_they_are_revoked(patch: Patch) -> None:

@@ -450,17 +450,28 @@ class GroupCoordinator:
             self.perform(shard, group, group.unload(ErrorCode.UNKNOWN_MEMBER_ID, self.now()))
         return await self.settled(shard)
 
-    async def settled(self, shard: GroupShard, *, wrote: bool = True) -> ErrorCode:
-        """Return when everything written so far is committed. `wrote` is whether any of it is the
-        caller's: most heartbeats write nothing, and then mostly nothing waits."""
+    async def settled(self, shard: GroupShard) -> ErrorCode:
+        """Return when everything written so far is committed, or has failed."""
+        error = self.settled_now(shard)
+        return await self.settled_later(shard) if error is None else error
+
+    def settled_now(self, shard: GroupShard, *, wrote: bool = True) -> ErrorCode | None:
+        """Return the answer of `settled` if it is decided now, as without followers; else None, and
+        the caller awaits `settled_later`. `wrote` is whether anything written is the caller's: most
+        heartbeats write nothing, and then mostly nothing waits."""
         topic, index, end_offset = self.topic, shard.index, shard.end_offset
         if not wrote and topic.is_committed(index, end_offset):
             return ErrorCode.NONE
         error = topic.commit_at_once(index, end_offset)
         if error is None:
-            committing = partial(topic.await_commit, index, end_offset)
-            answer: ErrorCode = await answer_of(committing)
-            error = answer
+            return None
+        self.advance(shard)
+        return WRITE_ERRORS.get(error, error)
+
+    async def settled_later(self, shard: GroupShard) -> ErrorCode:
+        """Return the answer of `settled`, right after `settled_now` could not."""
+        committing = partial(self.topic.await_commit, shard.index, shard.end_offset)
+        error: ErrorCode = await answer_of(committing)
         self.advance(shard)
         return WRITE_ERRORS.get(error, error)
 
@@ -484,7 +495,11 @@ class GroupCoordinator:
         return await self.settled(shard) if error is ErrorCode.NONE else error
 
     def append_consumer(
-        self, shard: GroupShard, group: MemberGroup, records: Sequence[Record]
+        self,
+        shard: GroupShard,
+        group: MemberGroup,
+        records: Sequence[Record],
+        now: Now | None = None,
     ) -> ErrorCode:
         """Append records of a consumer, share or streams group as one batch, then apply them. The
         group may take the place of an empty classic one."""
@@ -494,7 +509,7 @@ class GroupCoordinator:
             from tidelog.coordinators.groups.records import tombstones
 
             first = tombstones(before)
-        error = self._append(shard, [*first, *map(self._encode, records)], ())
+        error = self._append(shard, [*first, *map(self._encode, records)], (), now)
         if error is ErrorCode.NONE:
             shard.groups[group.group_id] = group
             for record in records:
@@ -523,10 +538,14 @@ class GroupCoordinator:
         self.perform(shard, group, group.unload(ErrorCode.REBALANCE_IN_PROGRESS, self.now()))
 
     def _append(
-        self, shard: GroupShard, records: Sequence[KeyValue], changes: Sequence[OffsetChange]
+        self,
+        shard: GroupShard,
+        records: Sequence[KeyValue],
+        changes: Sequence[OffsetChange],
+        now: Now | None = None,
     ) -> ErrorCode:
         """Append one batch; after an error nothing is written."""
-        now = self.now()
+        now = now or self.now()
         try:
             result = self.topic.append(
                 shard.index, records, leader_epoch=shard.leader_epoch, now_ms=now.wall_ms

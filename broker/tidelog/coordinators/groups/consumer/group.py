@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.coordinators.groups.classic.member import CONSUMER_PROTOCOL_TYPE
 from tidelog.coordinators.groups.consumer.deadlines import ConsumerDeadlines
 from tidelog.coordinators.groups.consumer.draft import Draft, preferred_assignor
 from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS, ConsumerMember
-from tidelog.coordinators.groups.consumer.reconciliation import Target, Wish, next_step
+from tidelog.coordinators.groups.consumer.reconciliation import Target, next_step
 from tidelog.coordinators.groups.consumer.records import RECORDS
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.modern.group import ModernGroup
@@ -25,7 +27,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_records import ConsumerGroupPartitionMetadataKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable
     from typing import Any, Literal
 
     from tidelog.coordinators.groups.consumer.requests import Heartbeat
@@ -58,7 +60,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         self.patterns: dict[str, frozenset[str]] = {}  # topics by regular expression
         self.subscriptions = Subscriptions()  # of `members`
         self._statics: dict[str, str] = {}  # member ids by instance id
-        self._owners: dict[tuple[bytes, int], str] = {}
+        self._owners: dict[bytes, dict[int, str]] = {}  # member ids by topic id and partition
         self._has_partition_metadata = False  # a record that Kafka wrote until 4.0
 
     @property
@@ -73,11 +75,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
 
     def waits_for_others(self, member: ConsumerMember) -> bool:
         """Return whether others still have a partition of a member's target assignment."""
-        return any(
-            self._owners.get((topic, partition), member.member_id) != member.member_id
-            for topic, partitions in self.targets.get(member.member_id, {}).items()
-            for partition in partitions
-        )
+        own_ids = (member.member_id, None)
+        target = self.targets.get(member.member_id, {})
+        return any(self._taken(own_ids, *each) for each in target.items())
 
     def is_subscribed(self, topic: str) -> bool:
         """Return whether members may read a topic."""
@@ -104,13 +104,13 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
             draft.subscribe(member, topics, now)
             draft.assign(topics, now)
             is_changed = not updated.subscription.subscribes_as(member.subscription)
-            wish = Wish(draft.topic_ids(topics), is_changed)
-            stepped = self._reconciled(draft, request, wish)
+            stepped = self._reconciled(
+                draft, request, draft.topic_ids(topics), is_changed=is_changed
+            )
             records = draft.records
-        if stepped != updated:
-            records.append(RECORDS.assignment_record(self.group_id, stepped))
         self.alive(stepped, now)
         if stepped != updated:
+            records.append(RECORDS.assignment_record(self.group_id, stepped))
             self.moved(stepped, now)
         is_shown = request.is_full or stepped.assigned != member.assigned
         assigned = _without_epochs(stepped) if is_shown else None
@@ -126,14 +126,16 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
     def _towards_target(self, member: ConsumerMember, request: Heartbeat) -> ConsumerMember:
         """Return a member after its next step to an assignment of all that it subscribes to."""
         partitions = self.targets.get(member.member_id, {})
-        own_id, owners = member.member_id, self._owners
-        return next_step(
-            member,
-            Target(self.assignment_epoch, partitions),
-            request.owned,
-            lambda topic, partition: owners.get((topic, partition), own_id) != own_id,
-            Wish(partitions, is_changed=False),
-        )
+        target = Target(self.assignment_epoch, partitions)
+        taken = partial(self._taken, (member.member_id, None))
+        return next_step(member, target, request.owned, taken)
+
+    def _taken(
+        self, own_ids: Collection[str | None], topic: bytes, partitions: Iterable[int]
+    ) -> set[int]:
+        """Return the partitions of a topic that others have; None is among `own_ids`."""
+        owners = self._owners.get(topic, {})
+        return {each for each in partitions if owners.get(each) not in own_ids}
 
     def check_room(self, member_id: str) -> None:
         """Refuse a new member of a full group."""
@@ -144,16 +146,17 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
                 f"{self.limits.size_max} members.",
             )
 
-    def _reconciled(self, draft: Draft, request: Heartbeat, wish: Wish) -> ConsumerMember:
-        member = draft.member
-        owner_ids = {member.member_id, draft.replaced and draft.replaced.member_id, None}
-        return next_step(
-            member,
-            draft.target,
-            request.owned,
-            lambda topic, partition: self._owners.get((topic, partition)) not in owner_ids,
-            wish,
-        )
+    def _reconciled(
+        self, draft: Draft, request: Heartbeat, topic_ids: Collection[bytes], *, is_changed: bool
+    ) -> ConsumerMember:
+        """Return a member after its next step, of which topics it may have unsubscribed."""
+        member, target = draft.member, draft.target
+        wanted = {topic: each for topic, each in target.partitions.items() if topic in topic_ids}
+        own_ids = {member.member_id, draft.replaced and draft.replaced.member_id, None}
+        taken = partial(self._taken, own_ids)
+        target = Target(target.epoch, wanted)
+        new_topics = topic_ids if is_changed else None
+        return next_step(member, target, request.owned, taken, new_topics)
 
     def _member_of(self, request: Heartbeat) -> tuple[ConsumerMember, ConsumerMember | None]:
         """Return the member of a heartbeat, and the static member that it replaces."""
@@ -276,14 +279,19 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
             self._own(after)
 
     def _own(self, member: ConsumerMember) -> None:
-        for partition in _partitions_of(member):
-            self._owners[partition] = member.member_id
+        for topic, partitions in _parts_of(member):
+            owners = self._owners.setdefault(topic, {})
+            owners.update(dict.fromkeys(partitions, member.member_id))
 
     def _disown(self, member: ConsumerMember) -> None:
         # After compaction the record of a later owner may come first: leave that one its partition.
-        for partition in _partitions_of(member):
-            if self._owners.get(partition) == member.member_id:
-                del self._owners[partition]
+        for topic, partitions in _parts_of(member):
+            owners = self._owners.get(topic, {})
+            for partition in partitions:
+                if owners.get(partition) == member.member_id:
+                    del owners[partition]
+            if not owners:
+                self._owners.pop(topic, None)
 
     def tombstones(self) -> list[Record]:
         """Return the records that remove the group and its members, in Kafka's order."""
@@ -350,8 +358,6 @@ def _without_epochs(member: ConsumerMember) -> Partitions:
     return {topic: frozenset(partitions) for topic, partitions in member.assigned.items()}
 
 
-def _partitions_of(member: ConsumerMember) -> Iterator[tuple[bytes, int]]:
-    for epochs in (member.assigned, member.revoking):
-        for topic, partitions in epochs.items():
-            for partition in partitions:
-                yield topic, partition
+def _parts_of(member: ConsumerMember) -> Iterable[tuple[bytes, Iterable[int]]]:
+    """Return what a member has and what it must still revoke, by topic id."""
+    return chain(member.assigned.items(), member.revoking.items())

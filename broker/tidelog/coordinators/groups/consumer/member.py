@@ -53,10 +53,6 @@ class ConsumerMember(NamedTuple):
         self, state: MemberState, epoch: int, assigned: Epochs, revoking: Epochs
     ) -> ConsumerMember:
         """Return the member after a step."""
-        return self._replace(
-            state=state,
-            epoch=epoch,
-            previous_epoch=self.epoch,
-            assigned=assigned,
-            revoking=revoking,
+        return ConsumerMember(
+            self.member_id, self.subscription, epoch, self.epoch, state, assigned, revoking
         )

@@ -17,6 +17,7 @@ from tidelog_protocol.primitives import uuid_to_str
 if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.requests import Heartbeat
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.groups.modern.membership import Settling
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.coordinators.groups.modern.requests import Answer
     from tidelog.coordinators.groups.shard import GroupShard
@@ -32,11 +33,11 @@ class ConsumerMembership(ModernMembership):
         super().__init__(coordinator)
         self._rng = rng
 
-    async def heartbeat(
+    def heartbeat(
         self, group_id: str, request: Heartbeat, *, needs_member_id: bool
-    ) -> Answer:
-        """Handle ConsumerGroupHeartbeat; return once its records are committed. RefusedError if it
-        is refused, or if the write has failed."""
+    ) -> tuple[Answer, Settling | None]:
+        """Handle ConsumerGroupHeartbeat; return the answer, and what it must wait for, mostly
+        nothing. RefusedError if it is refused, or if the write has failed."""
         coordinator = self._coordinator
         assignors = () if request.server_assignor is None else assignor_names(coordinator.config)
         check(group_id, request, needs_member_id=needs_member_id, assignors=assignors)
@@ -58,8 +59,7 @@ class ConsumerMembership(ModernMembership):
             self._append(shard, group, records, now)
         if isinstance(before, Group) and before.members:
             coordinator.upgraded(shard, before)
-        await self._committed(shard, records)
-        return step.answer
+        return step.answer, self._settling(shard, records)
 
     def _group(
         self, shard: GroupShard, group_id: str, epoch: int

@@ -12,12 +12,12 @@ from tidelog.coordinators.groups.modern.reconciliation import must_wait
 from tidelog.coordinators.groups.modern.states import MemberState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from tidelog.coordinators.groups.consumer.member import ConsumerMember, Epochs
     from tidelog.coordinators.groups.modern.member import Partitions
 
-__all__ = ["Target", "Wish", "next_step"]
+__all__ = ["Target", "next_step"]
 
 _REFUSAL = (
     "The consumer group member is in a unknown state. The member must abandon all its partitions "
@@ -26,31 +26,25 @@ _REFUSAL = (
 
 
 class Target(NamedTuple):
-    """The target assignment of a member and its epoch."""
+    """The target assignment of a member, of topics that it subscribes to, and its epoch."""
 
     epoch: int
     partitions: Partitions
-
-
-class Wish(NamedTuple):
-    """The topics that a member subscribes to, by id. A new target assignment may have to wait, but
-    a topic that it no longer wants is taken away at once."""
-
-    topics: Collection[bytes]
-    is_changed: bool  # by this heartbeat
 
 
 def next_step(
     member: ConsumerMember,
     target: Target,
     owned: Partitions | None,
-    is_taken: Callable[[bytes, int], bool],
-    wish: Wish,
+    taken: Callable[[bytes, Iterable[int]], set[int]],
+    new_topics: Collection[bytes] | None = None,
 ) -> ConsumerMember:
     """Return the member after its next step, or the same one if it must wait.
 
-    `owned` is what the member says that it owns, None if it does not say; `is_taken` tells whether
-    another member still has a partition. RefusedError for a member in an unknown state.
+    `owned` is what the member says that it owns, None if it does not say; `taken` returns those of
+    a topic's partitions that another member still has. `new_topics` are what it subscribes to, if
+    this heartbeat changes that: a new target assignment may have to wait, but a topic that the
+    member no longer wants is taken away at once. RefusedError for a member in an unknown state.
     """
     if must_wait(
         member,
@@ -59,24 +53,28 @@ def next_step(
         owns_revoked=_owns_any(owned, member.revoking),
         refusal=_REFUSAL,
     ):
-        return _without_unwanted(member, owned, wish.topics) if wish.is_changed else member
-    targets = {topic: wanted for topic, wanted in target.partitions.items() if topic in wish.topics}
-    kept: dict[bytes, dict[int, int]] = {}
-    revoking: dict[bytes, dict[int, int]] = {}
+        return member if new_topics is None else _without_unwanted(member, owned, new_topics)
+    targets = target.partitions
+    kept: dict[bytes, Mapping[int, int]] = {}
+    revoking: dict[bytes, Mapping[int, int]] = {}
     for topic, partitions in member.assigned.items():
         wanted = targets.get(topic, frozenset())
-        for partition, epoch in partitions.items():
-            place = kept if partition in wanted else revoking
-            place.setdefault(topic, {})[partition] = epoch
+        if partitions.keys() <= wanted:
+            kept[topic] = partitions
+            continue
+        revoking[topic] = {each: partitions[each] for each in partitions.keys() - wanted}
+        if len(revoking[topic]) < len(partitions):
+            kept[topic] = {each: partitions[each] for each in partitions.keys() & wanted}
     if revoking and _owns_any(owned, revoking):
         return member.moved(MemberState.UNREVOKED, member.epoch, kept, revoking)
     is_waiting = False
     for topic, wanted in targets.items():
-        for partition in sorted(wanted - kept.get(topic, {}).keys()):
-            if is_taken(topic, partition):
-                is_waiting = True
-            else:
-                kept.setdefault(topic, {})[partition] = target.epoch
+        held = kept.get(topic, {})
+        missing = wanted - held.keys()
+        others = taken(topic, missing)
+        is_waiting = is_waiting or bool(others)
+        if len(others) < len(missing):
+            kept[topic] = {**held, **dict.fromkeys(missing - others, target.epoch)}
     state = MemberState.UNRELEASED if is_waiting else MemberState.STABLE
     return member.moved(state, target.epoch, kept, NO_PARTITIONS)
 

@@ -94,12 +94,14 @@ class _ConsumerRecords(PartitionRecords[ConsumerMember]):
         self, member: ConsumerMember, value: ConsumerGroupCurrentMemberAssignmentValue
     ) -> ConsumerMember:
         """Return a member with the epoch and the partitions of its record."""
-        return member._replace(
-            epoch=value.member_epoch,
-            previous_epoch=value.previous_member_epoch,
-            state=self.state_of(value.state),
-            assigned=_epochs(value.assigned_partitions, value.member_epoch),
-            revoking=_epochs(value.partitions_pending_revocation, value.member_epoch),
+        return ConsumerMember(
+            member.member_id,
+            member.subscription,
+            value.member_epoch,
+            value.previous_member_epoch,
+            self.state_of(value.state),
+            _epochs(value.assigned_partitions, value.member_epoch),
+            _epochs(value.partitions_pending_revocation, value.member_epoch),
         )
 
     def leaving(self, member: ConsumerMember) -> ConsumerMember:
@@ -113,22 +115,28 @@ RECORDS = _ConsumerRecords(consumer_records, "ConsumerGroup")
 
 
 def _listed(epochs: Epochs) -> list[_CurrentPartitions]:
-    return [
-        _CurrentPartitions(
-            topic_id=topic,
-            partitions=sorted(epochs[topic]),
-            assignment_epochs=[epochs[topic][partition] for partition in sorted(epochs[topic])],
+    listed = []
+    for topic in sorted(epochs):
+        found = epochs[topic]
+        partitions = sorted(found)
+        listed.append(
+            _CurrentPartitions(
+                topic_id=topic,
+                partitions=partitions,
+                assignment_epochs=[found[each] for each in partitions],
+            )
         )
-        for topic in sorted(epochs)
-    ]
+    return listed
 
 
 def _epochs(listed: list[_CurrentPartitions], member_epoch: int) -> Epochs:
-    """Return the epochs of the partitions; before Kafka 4.3 a record did not have them."""
+    """Return the epochs of the partitions, without topics that have none; before Kafka 4.3 a record
+    did not have epochs."""
     found: dict[bytes, dict[int, int]] = {}
     for each in listed:
         epochs = each.assignment_epochs or [member_epoch] * len(each.partitions)
         if len(epochs) != len(each.partitions):
             raise ProtocolError("a current assignment with an epoch too many or too few")
-        found[each.topic_id] = dict(zip(each.partitions, epochs, strict=True))
+        if epochs:
+            found[each.topic_id] = dict(zip(each.partitions, epochs, strict=True))
     return found

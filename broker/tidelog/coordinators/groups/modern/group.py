@@ -132,7 +132,9 @@ class ModernGroup(Generic[M, T, L]):
         """Apply a record of this group that has been appended or loaded."""
         key, value = record
         kind, records = type(key), self.records
-        if kind is records.group_key:
+        if kind is records.current_key:  # most of them
+            self._replay_assignment(key.member_id, value)
+        elif kind is records.group_key:
             if value is not None:  # a tombstone removes the group, which its shard does
                 self._replay_epoch(value)
         elif kind is records.target_epoch_key:
@@ -144,8 +146,6 @@ class ModernGroup(Generic[M, T, L]):
                 self.targets[key.member_id] = records.target_of(value)
         elif kind is records.member_key:
             self._replay_member(key.member_id, value)
-        elif kind is records.current_key:
-            self._replay_assignment(key.member_id, value)
         else:
             self._replay_other(key, value)
 

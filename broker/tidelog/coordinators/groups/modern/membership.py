@@ -15,11 +15,16 @@ from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.groups.kinds import MemberGroup
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.coordinators.groups.now import Now
     from tidelog.coordinators.groups.shard import GroupShard
+
+    Settling = Coroutine[Any, Any, ErrorCode]
+    """Work for `awaiting.drive`; its result is NONE once records are committed."""
 
 __all__ = ["ModernMembership", "group_of"]
 
@@ -63,13 +68,24 @@ class ModernMembership:
         if not records:
             self._coordinator.watch_session(shard, group, now)
             return
-        error = self._coordinator.append_consumer(shard, group, records)
+        error = self._coordinator.append_consumer(shard, group, records, now)
         if error is not ErrorCode.NONE:
             raise RefusedError(error)
 
+    def _settling(self, shard: GroupShard, records: list[Record]) -> Settling | None:
+        """Return work that ends when these are committed, or what others have written before a
+        heartbeat that writes nothing; None if they are by now. RefusedError if a write has failed.
+        """
+        error = self._coordinator.settled_now(shard, wrote=bool(records))
+        if error is None:
+            return self._coordinator.settled_later(shard)
+        if error is not ErrorCode.NONE:
+            raise RefusedError(error)
+        return None
+
     async def _committed(self, shard: GroupShard, records: list[Record]) -> None:
-        """Return once these are committed, or what others have written before a heartbeat that
-        writes nothing; RefusedError if a write has failed."""
-        error = await self._coordinator.settled(shard, wrote=bool(records))
+        """Await what `_settling` returns; RefusedError if a write has failed."""
+        settling = self._settling(shard, records)
+        error = ErrorCode.NONE if settling is None else await settling
         if error is not ErrorCode.NONE:
             raise RefusedError(error)

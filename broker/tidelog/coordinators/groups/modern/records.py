@@ -76,6 +76,7 @@ class GroupRecords(Generic[M, T]):
         """`messages` has the tables; their names begin with `prefix`. Numbers of members' states
         begin with `first_state`."""
         self._first_state = first_state
+        self._states = {each + first_state: each for each in MemberState}
 
         def tables(name: str) -> tuple[Any, Any]:
             return getattr(messages, f"{prefix}{name}Key"), getattr(
@@ -118,7 +119,7 @@ class GroupRecords(Generic[M, T]):
 
     def state_of(self, number: int) -> MemberState:
         """Return the state that has this number in a record of what a member has."""
-        return MemberState(number - self._first_state)
+        return self._states.get(number, MemberState.UNKNOWN)
 
     def new_member(self, member_id: str) -> M:
         """Return a member that has said nothing yet."""
