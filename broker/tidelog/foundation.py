@@ -179,21 +179,27 @@ class ClientListeners:
 
 
 def warn_of_open(config: BrokerConfig) -> None:
-    """Warn of listeners on which clients of other machines need no authentication."""
-    names = []
-    for endpoint in config.client_listeners():
+    """Warn of listeners on which others on other machines need no authentication."""
+    names, unsecured = [], []
+    for endpoint in (*config.client_listeners(), *config.controller_listeners()):
+        if endpoint.host.startswith("127.") or endpoint.host in ("localhost", "::1"):
+            continue
         settings = config.listener_settings(endpoint.name)
-        is_near = endpoint.host.startswith("127.") or endpoint.host in ("localhost", "::1")
-        is_open = settings.protocol == "PLAINTEXT" or (
-            settings.protocol == "SSL" and settings.value("ssl.client.auth") != "required"
-        )
-        if is_open and not is_near:
+        if settings.is_sasl:
+            unsecured += [endpoint.name] * settings.takes_unsecured_tokens
+        elif not settings.is_tls or settings.value("ssl.client.auth") != "required":
             names.append(endpoint.name)
     if names:
         log.warning(
             "clients on other machines need no authentication on listener %s: use SASL, or"
             " ssl.client.auth=required, or listen on 127.0.0.1",
             ", ".join(names),
+        )
+    if unsecured:
+        log.warning(
+            "clients on other machines may be any user on listener %s, whose tokens of OAUTHBEARER"
+            " anyone can make: set sasl.server.callback.handler.class, or listen on 127.0.0.1",
+            ", ".join(unsecured),
         )
 
 

@@ -394,8 +394,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers."""
     config.addinivalue_line(
         "markers",
-        "tidelog(brokers=1, settings={}, tiered=False, profile='fast'): run this test on a cluster"
-        " with these options",
+        "tidelog(brokers=1, settings={}, tiered=False, security=None, profile='fast'): run this"
+        " test on a cluster with these options",
     )
     config.addinivalue_line(
         "markers",

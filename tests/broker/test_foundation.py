@@ -163,12 +163,13 @@ def test_a_formatted_directory_outlives_a_power_failure(*, formats: bool) -> Non
         ("SSL://:0", {"ssl.client.auth": "requested"}, "SSL"),
         ("SSL://:0", {"ssl.client.auth": "required"}, None),
         ("PLAINTEXT://192.0.2.1:0,A://192.0.2.1:0", {}, "PLAINTEXT, A"),
+        ("PLAINTEXT://127.0.0.1:0,C://192.0.2.1:0", {"controller.listener.names": "C"}, "C"),
     ],
 )
 def test_a_listener_for_everybody_elsewhere_is_warned_of_once(
     listeners: str, settings: dict[str, str], named: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    protocols = "A:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL"
+    protocols = "A:PLAINTEXT,C:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL"
     given = {"node.id": "1", "listeners": listeners, "log.dirs": "/none", **settings}
     given["listener.security.protocol.map"] = protocols
     if "//:" in listeners:
@@ -178,3 +179,35 @@ def test_a_listener_for_everybody_elsewhere_is_warned_of_once(
     lines = [record.getMessage() for record in caplog.records]
     start = f"clients on other machines need no authentication on listener {named}:"
     assert [line.startswith(start) for line in lines] == ([True] if named else [])
+
+
+@pytest.mark.parametrize(
+    ("host", "settings", "is_warned"),
+    [
+        ("192.0.2.1", {}, True),
+        ("127.0.0.1", {}, False),
+        ("192.0.2.1", {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}, False),
+        (
+            "192.0.2.1",
+            {
+                "listener.name.sasl_ssl.oauthbearer.sasl.server.callback.handler.class": (
+                    "org.apache.kafka.common.security.oauthbearer"
+                    ".OAuthBearerValidatorCallbackHandler"
+                )
+            },
+            False,
+        ),
+    ],
+)
+def test_tokens_that_anyone_can_make_are_warned_of(
+    host: str, settings: dict[str, str], *, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {
+        "node.id": "1",
+        "listeners": f"SASL_SSL://{host}:0",
+        "log.dirs": "/none",
+        "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+    }
+    warn_of_open(BrokerConfig.from_properties({**given, **settings}))
+    lines = [record.getMessage() for record in caplog.records]
+    assert ["may be any user on listener SASL_SSL," in line for line in lines] == [True] * is_warned

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +25,10 @@ from support.clusters import (
 from support.flaky_store import new_faults
 from support.secured import SCRAM_JAAS, SecuredCluster, plain_jaas
 from support.tiered_cluster import SETTINGS, TieredCluster, segmented
+from support.wire_client import WireClient
+from tidelog.cluster.metadata.image import RESOURCE_BROKER
+from tidelog.start_error import StartError
+from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,7 +138,9 @@ def test_brokers_change_to_another_listener_one_by_one() -> None:
 
 
 def test_a_node_with_a_foreign_certificate_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    foreign = Authority("other").sign("broker")
+    """It trusts itself, but others do not."""
+    other = Authority("other")
+    foreign = other.sign("broker")
 
     def own(node_id: str, _given: Mapping[str, str]) -> dict[str, str]:
         if node_id != "3":
@@ -141,6 +148,7 @@ def test_a_node_with_a_foreign_certificate_says_so(caplog: pytest.LogCaptureFixt
         return {
             "ssl.keystore.key": foreign.key_pem,
             "ssl.keystore.certificate.chain": foreign.chain_pem,
+            "ssl.truststore.certificates": authority().pem + other.pem,
         }
 
     async def test() -> None:
@@ -157,6 +165,82 @@ def test_a_node_with_a_foreign_certificate_says_so(caplog: pytest.LogCaptureFixt
     reasons = {each.getMessage().split(": ", 1)[1] for each in caplog.records}
     refused = "TLS failed: tlsv1 alert unknown ca"
     assert all(one == refused or one.startswith("its certificate is not") for one in reasons)
+
+
+def test_a_node_that_does_not_trust_itself_does_not_start() -> None:
+    foreign = Authority("other").sign("broker")
+    own = {
+        "ssl.keystore.key": foreign.key_pem,
+        "ssl.keystore.certificate.chain": foreign.chain_pem,
+    }
+
+    async def test() -> None:
+        cluster = SecuredCluster("SSL", own=lambda _node_id, _given: own)
+        with pytest.raises(StartError, match=r"^ssl.truststore.location: brokers would not") as it:
+            await cluster.start()
+        assert "\n" not in str(it.value)
+
+    run(test)
+
+
+async def alter(at: str, node_id: int, changes: Mapping[str, str]) -> str | None:
+    """Change the settings that a broker's listener SSL has for itself; the error."""
+    config = IncrementalAlterConfigsRequest.AlterableConfig
+    own = [
+        config(name=f"listener.name.ssl.{name}", config_operation=0, value=value)
+        for name, value in changes.items()
+    ]
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=RESOURCE_BROKER, resource_name=str(node_id), configs=own
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    async with await WireClient.connect(at, context) as client:
+        answer = await client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        message: str | None = answer.responses[0].error_message
+        return message
+
+
+def test_an_authority_is_replaced_broker_by_broker() -> None:
+    """First all trust both, then each gets a new certificate. Any other order is refused."""
+    new = Authority("new")
+    both = authority().pem + new.pem
+
+    async def test() -> None:
+        async with SecuredCluster("SSL", FAST) as cluster:
+            to = client_settings(cluster.bootstrap_servers, "SSL") | {"ssl.ca.pem": both}
+            await in_thread(create_topic, to, "t", 1, 3)
+
+            async def change(changes: Mapping[str, str]) -> list[str | None]:
+                servers = cluster.bootstrap_servers.split(",")
+                return [
+                    await alter(server, node.node_id, changes)
+                    for server, node in zip(servers, cluster.brokers, strict=True)
+                ]
+
+            pair = new.sign("broker")
+            own = {
+                "ssl.keystore.key": pair.key_pem,
+                "ssl.keystore.certificate.chain": pair.chain_pem,
+            }
+            for early in (own, {"ssl.truststore.certificates": new.pem}):
+                refused = await change(early)
+                assert all("brokers would not connect" in (each or "") for each in refused)
+            for step in (
+                {"ssl.truststore.certificates": both},
+                own,
+                {"ssl.truststore.certificates": new.pem},
+            ):
+                assert await change(step) == [None, None, None]
+            await in_thread(produce, to, [b"1", b"2"])
+            leader = cluster.brokers[partition_of(cluster, "t").leader - 1]
+            await leader.kill()
+            await in_thread(produce, to, [b"3"])
+            await leader.start()
+            await until(lambda: has_isr_of(cluster, "t", 3))
+            assert await in_thread(consume, to, "t") == [b"1", b"2", b"3"]
+
+    run(test)
 
 
 def of_tier(cluster: SecuredCluster) -> set[str]:

@@ -40,13 +40,21 @@ def through_confluent_kafka(cluster: RunningCluster, wishes: Wishes, topic: str)
     config = cluster.client_config("confluent-kafka", **wishes)
     refused: list[str] = []
     producer = Producer({**config, "error_cb": lambda error: refused.append(error.str())})
-    producer.produce(topic, b"confluent-kafka")
+    undelivered: list[str] = []
+
+    def delivered(error: Any, _message: Any) -> None:
+        if error is not None:
+            undelivered.append(error.str())
+
+    producer.produce(topic, b"confluent-kafka", on_delivery=delivered)
     end = time.monotonic() + WAIT_S
     while producer.flush(0.1):
         reasons = [text for text in refused if "brokers are down" not in text]
         if reasons or time.monotonic() > end:
             producer.purge()
             return f"error: {reasons or refused}"
+    if undelivered:
+        return f"error: {undelivered}"
     read = {"group.id": f"g-{topic}", "auto.offset.reset": "earliest"}
     consumer = Consumer({**config, **read})
     consumer.subscribe([topic])
@@ -62,6 +70,8 @@ def through_aiokafka(cluster: RunningCluster, wishes: Wishes, topic: str) -> str
     from aiokafka.errors import KafkaError
 
     config = cluster.client_config("aiokafka", **wishes)
+    if "token" in wishes:  # refused, it asks for metadata for all of this time
+        config["request_timeout_ms"] = 5000
 
     async def written() -> str:
         producer = AIOKafkaProducer(**config)

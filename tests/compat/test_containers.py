@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from testcontainers.core.config import testcontainers_config
 
+from compat.refusals import AUTHORIZER, unlike
 from support.docker_engine import IMAGE, build_image, docker_engine
 from support.examples import UNAVAILABLE, needs_of
 from support.snippets import Snippet, of, run_script
@@ -96,6 +97,18 @@ def test_secured_brokers_are_reached_through_mapped_ports(engine: Any) -> None:
             while not any("certificate verify failed" in each.str() for each in errors):
                 assert time.monotonic() < deadline, errors
                 client.poll(0.2)
+
+
+@pytest.mark.nightly
+def test_all_that_may_be_wrong_at_the_door_of_a_container(engine: Any) -> None:
+    """Wrong certificates, passwords, tokens, and rights, as three clients see them."""
+    assert engine.images.get(IMAGE).tags
+    kafka = TidelogContainer(IMAGE).with_security("sasl_ssl")
+    for name, value in AUTHORIZER.items():
+        kafka.with_setting(name, value)
+    with kafka:
+        kafka.control.topics.create("t")
+        assert unlike(kafka, ("confluent-kafka", "aiokafka", "kafkajs")) == {}
 
 
 def test_variables_of_kafkas_image_start_one_broker(engine: Any) -> None:

@@ -5,13 +5,17 @@ CI has a sample; the rest runs at night.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tidelog
+from compat.refusals import AUTHORIZER, REFUSALS, CommandLine, unlike
 from compat.secured_clients import JAVA, THROUGH, through_java
+from tidelog.__main__ import main
 from tidelog.control.credentials.wishes import Wishes
 from tidelog.embedded.running import RunningCluster
 
@@ -46,70 +50,6 @@ IN_CI = {
     ("franz-go", "mtls"),
 }
 
-# What each says of a refusal.
-VERIFY = "certificate verify failed"
-REFUSALS: dict[str, tuple[str, Wishes, dict[str, str]]] = {
-    "expired": (
-        "sasl_ssl",
-        {"certificate": "expired"},
-        {
-            "aiokafka": VERIFY,
-            "confluent-kafka": VERIFY,
-            "franz-go": "certificate has expired",
-            "kafka-python": VERIFY,
-            "kafkajs": "certificate has expired",
-            JAVA: "SSL handshake failed",
-        },
-    ),
-    "wrong-host": (
-        "sasl_ssl",
-        {"certificate": "wrong-host"},
-        {
-            "aiokafka": VERIFY,
-            "confluent-kafka": VERIFY,
-            "franz-go": "doesn't contain any IP SANs",
-            "kafka-python": VERIFY,
-            "kafkajs": "does not match certificate's altnames",
-            JAVA: "SSL handshake failed",
-        },
-    ),
-    "self-signed": (
-        "sasl_ssl",
-        {"certificate": "self-signed"},
-        {
-            "aiokafka": VERIFY,
-            "confluent-kafka": VERIFY,
-            "franz-go": "certificate signed by unknown authority",
-            "kafka-python": VERIFY,
-            "kafkajs": "self-signed certificate",
-            JAVA: "SSL handshake failed",
-        },
-    ),
-    "password": (
-        "sasl_ssl",
-        {"password": "wrong"},
-        {
-            "aiokafka": "Invalid username or password",
-            "confluent-kafka": "Invalid username or password",
-            "franz-go": "SASL_AUTHENTICATION_FAILED",
-            "kafka-python": "Invalid username or password",
-            "kafkajs": "Invalid username or password",
-            JAVA: "Invalid username or password",
-        },
-    ),
-    "token": (  # Kafka answers with the reason, which these four do not read
-        "sasl_ssl",
-        {"token": "expired"},
-        {
-            "aiokafka": "closed",
-            "confluent-kafka": "invalid_token",
-            "franz-go": "unexpected data in oauth response",
-            "kafka-python": "socket disconnected",
-            "kafkajs": "current SASL state",
-            JAVA: "invalid_token",
-        },
-    ),
-}
 REFUSALS_IN_CI = {("confluent-kafka", kind) for kind in REFUSALS}
 
 
@@ -172,18 +112,47 @@ def test_a_client_writes_and_reads(
 def test_a_client_refuses_or_is_refused(
     client: str, wrong: str, secured: Secured, through: Through
 ) -> None:
-    security, wishes, said = REFUSALS[wrong]
-    cluster = secured.of(security)
+    wishes, said = REFUSALS[wrong]
+    cluster = secured.of("sasl_ssl")
     topic = f"{client}-refused"
     answer = through(client, cluster, wishes, topic)
     assert answer.startswith("error:")
     assert said[client] in answer
 
 
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": False,
-}
+@pytest.mark.nightly
+@pytest.mark.tidelog(security="sasl_ssl", settings=AUTHORIZER)
+def test_all_that_may_be_wrong_at_the_door_of_pytest(tidelog_cluster: RunningCluster) -> None:
+    tidelog_cluster.create_topic("t")
+    assert unlike(tidelog_cluster, ("confluent-kafka", "aiokafka", "kafkajs")) == {}
+
+
+@pytest.mark.nightly
+def test_all_that_may_be_wrong_at_the_door_of_the_command_line(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """As `tidelog serve` and `tidelog client-config` print them."""
+    folder = str(tmp_path / "security")
+    command = [sys.executable, "-m", "tidelog", "serve", "--port", "0", "--security", "sasl_ssl"]
+    command += ["--security-dir", folder, "--bad-certificates"]
+    for name, value in AUTHORIZER.items():
+        command += ["--set", f"{name}={str(value).lower() if value is False else value}"]
+
+    def java(door: Any, wishes: Wishes, topic: str) -> str:
+        return through_java(request.getfixturevalue("java"), tmp_path, door, wishes, topic)
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serve:
+        assert serve.stdout is not None
+        try:
+            servers = serve.stdout.readline().split("bootstrap.servers=")[1].split()[0]
+            door = CommandLine(servers, folder)
+            file = tmp_path / "admin.properties"
+            file.write_text(door.client_config(JAVA, user="admin"))
+            words = ["topics", "create", "t", "--command-config", str(file)]
+            assert main(words) == 0
+            assert unlike(door, ("franz-go", "kafkajs", JAVA), {JAVA: java}) == {}
+        finally:
+            serve.terminate()
 
 
 def test_brokers_authenticate_to_each_other_and_users_have_the_rights_of_acls() -> None:

@@ -370,6 +370,12 @@ def test_an_endpoint_that_is_none_is_named(url: str) -> None:
         S3Settings.parse({"bucket": "b", "endpoint.url": url})
 
 
+def test_no_text_shows_a_password_that_is_in_an_endpoint() -> None:
+    with pytest.raises(ValueError, match=r"^endpoint.url: users and passwords are") as caught:
+        S3Settings.parse({"bucket": "b", "endpoint.url": "http://key:hush@h:1"})
+    assert "hush" not in str(caught.value)
+
+
 def test_a_profile_that_there_is_not_is_named() -> None:
     with pytest.raises(ValueError, match=r"^profile: The config profile"):
         S3Settings.parse({"bucket": "b", "profile": "no such one"}).connect()

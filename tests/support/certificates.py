@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import functools
+import hashlib
 import ipaddress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -142,3 +144,40 @@ def _host(text: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         return x509.DNSName(text)
+
+
+# -- JKS -------------------------------------------------------------------------------------------
+
+
+def der_of(pem: str) -> bytes:
+    return base64.b64decode("".join(pem.splitlines()[1:-1]))
+
+
+def jks(pair: Pair, password: str = PASSWORD, key_password: str = PASSWORD) -> bytes:
+    """A store with this key and the authority of this process."""
+
+    def certificate(pem: str) -> bytes:
+        der = der_of(pem)
+        return b"\x00\x05X.509" + len(der).to_bytes(4, "big") + der
+
+    locked = _sealed(der_of(pair.key_pem), key_password)
+    alias = b"\x00\x01a" + bytes(8)
+    body = b"\xfe\xed\xfe\xed" + (2).to_bytes(4, "big") + (2).to_bytes(4, "big")
+    body += (1).to_bytes(4, "big") + alias + len(locked).to_bytes(4, "big") + locked
+    body += (1).to_bytes(4, "big") + certificate(pair.chain_pem)
+    body += (2).to_bytes(4, "big") + alias + certificate(authority().pem)
+    digest = hashlib.sha1(password.encode("utf-16-be") + b"Mighty Aphrodite" + body).digest()
+    return body + digest
+
+
+def _sealed(der: bytes, password: str) -> bytes:
+    """A key as Java's KeyProtector locks it."""
+    secret, salt = password.encode("utf-16-be"), bytes(range(20))
+    block, body = salt, b""
+    for start in range(0, len(der), 20):
+        block = hashlib.sha1(secret + block).digest()
+        body += bytes(a ^ b for a, b in zip(der[start : start + 20], block, strict=False))
+    octets = salt + body + hashlib.sha1(secret + der).digest()
+    algorithm = bytes.fromhex("300e060a2b060104012a021101010500")
+    inner = algorithm + b"\x04\x82" + len(octets).to_bytes(2, "big") + octets
+    return b"\x30\x82" + len(inner).to_bytes(2, "big") + inner

@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.config.keys import ProcessKeys
-from tidelog.config.security_keys import PROTOCOLS, SaslKeys, TlsKeys
+from tidelog.config.security_keys import (
+    BEARER,
+    PROTOCOLS,
+    UNSECURED_VALIDATOR,
+    SaslKeys,
+    TlsKeys,
+)
 from tidelog_storage.config_key import ConfigError, collect_keys
 
 if TYPE_CHECKING:
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
     from tidelog_storage.config_key import ConfigKey
 
 __all__ = [
+    "CLUSTER_WIDE_LIMITS",
     "LISTENER_PREFIX",
     "ListenerSettings",
     "broken_listeners",
@@ -28,11 +35,12 @@ __all__ = [
 ]
 
 LISTENER_PREFIX = "listener.name."
-_LIMITS = ("max.connection.creation.rate", "max.connections")
+CLUSTER_WIDE_LIMITS = ("max.connection.creation.rate", "max.connections")
+"""Settings of one listener that all brokers may share."""
 _OWN = {
     **collect_keys(TlsKeys),
     **collect_keys(SaslKeys),
-    **{name: key for name, key in collect_keys(ProcessKeys).items() if name in _LIMITS},
+    **{name: key for name, key in collect_keys(ProcessKeys).items() if name in CLUSTER_WIDE_LIMITS},
 }
 _NEVER_OWN = {
     "security.inter.broker.protocol",
@@ -65,6 +73,13 @@ class ListenerSettings:
     def is_sasl(self) -> bool:
         """Whether its clients authenticate by SASL."""
         return self.protocol.startswith("SASL")
+
+    @property
+    def takes_unsecured_tokens(self) -> bool:
+        """Whether its clients may show tokens of OAUTHBEARER that anyone can make."""
+        handler = self.value("sasl.server.callback.handler.class", BEARER)
+        is_unsecured = handler in (None, UNSECURED_VALIDATOR)
+        return is_unsecured and BEARER in self.value("sasl.enabled.mechanisms")
 
     def with_prefix(self, prefix: str) -> ListenerSettings:
         """Return these settings, with those that have this prefix over them."""

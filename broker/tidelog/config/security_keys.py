@@ -14,6 +14,7 @@ from tidelog.config.vocabulary import (
     PER_BROKER,
     READ_ONLY,
     BrokerKey,
+    boolean,
     class_name,
     integer,
     long,
@@ -21,7 +22,7 @@ from tidelog.config.vocabulary import (
     strings,
 )
 
-__all__ = ["MECHANISMS", "PROTOCOLS", "SaslKeys", "TlsKeys", "TokenKeys"]
+__all__ = ["MECHANISMS", "PROTOCOLS", "STORE_KEYS", "SaslKeys", "TlsKeys", "TokenKeys"]
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -39,6 +40,15 @@ LOGINS = (*SIGNED_LOGINS, UNSECURED_LOGIN)
 """Where tokens that are shown to others come from; the second is the older name of the first."""
 URLS = ("sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.token.endpoint.url")
 """Settings with a URL that the broker reads."""
+STORE_KEYS = frozenset(
+    {
+        "ssl.key.password",
+        *(f"ssl.keystore.{name}" for name in ("type", "location", "password", "key")),
+        "ssl.keystore.certificate.chain",
+        *(f"ssl.truststore.{name}" for name in ("type", "location", "password", "certificates")),
+    }
+)
+"""Settings of stores: a running broker takes them for one listener (SslConfigs)."""
 _STORE_TYPES = ("JKS", "PKCS12", "PEM")
 
 
@@ -113,6 +123,16 @@ class TlsKeys:
         "How this broker checks the names of brokers that it connects to; empty for not at all.",
         importance=LOW,
         mode=PER_BROKER,
+    )
+    ssl_allow_dn_changes: bool = boolean(
+        False,
+        "Whether a listener's new certificate may have another subject.",
+        importance=LOW,
+    )
+    ssl_allow_san_changes: bool = boolean(
+        False,
+        "Whether a listener's new certificate may lack alternative names of the old one.",
+        importance=LOW,
     )
     ssl_protocol: str = string(
         "TLSv1.3", "Newest version of TLS of a Java process.", mode=PER_BROKER, inert=True

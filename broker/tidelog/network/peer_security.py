@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tidelog.security.conversation import authenticate
 from tidelog.security.login import Means, login_of
 from tidelog.security.tls import client_context
+from tidelog.security.trust import check_trust
 from tidelog_storage.config_key import ConfigError
 
 if TYPE_CHECKING:
@@ -90,6 +91,10 @@ class PeerSecurities:
         ConfigError."""
         self.of_brokers()
         self.of_controllers()
+        listener = self._config.inter_broker_listener()
+        settings = self._config.listener_settings(listener)
+        if settings.is_tls and listener in [one.name for one in self._config.client_listeners()]:
+            check_trust(settings, settings)
 
     def of_brokers(self) -> PeerSecurity | None:
         """Return that of the listener for traffic between brokers; None if it is PLAINTEXT."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.security.names import NameRules
 from tidelog.security.principal import ANONYMOUS, USER, Principal
+from tidelog.security.renewal import check_certificates
 from tidelog.security.sasl import server_exchanges
 from tidelog.security.tls import RenewableContext, server_context
 
@@ -66,7 +67,9 @@ class Guard:
     def renew(self, settings: ListenerSettings) -> None:
         """Use the certificates of these settings for new connections; ConfigError."""
         if self.tls is not None:
-            self.tls.current = server_context(settings)
+            new = server_context(settings)
+            check_certificates(self.tls.current.chain, new.chain, settings)
+            self.tls.current = new
 
     def principal_of(self, transport: Any) -> Principal | None:
         """Return what a new connection belongs to; None if no rule knows its certificate's name."""

@@ -19,7 +19,14 @@ from tidelog_storage.config_key import ConfigError
 if TYPE_CHECKING:
     from tidelog.config.listeners import ListenerSettings
 
-__all__ = ["RenewableContext", "client_context", "server_context"]
+__all__ = [
+    "ListenerContext",
+    "RenewableContext",
+    "client_context",
+    "has_store",
+    "own_chain",
+    "server_context",
+]
 
 log = logging.getLogger("tidelog.network.authentication")
 
@@ -43,18 +50,25 @@ _SUITES_OF_1_3 = (
 )
 
 
+class ListenerContext(ssl.SSLContext):
+    """The context of a listener."""
+
+    chain = b""
+    """The certificates that it shows, as PEM."""
+
+
 class RenewableContext(ssl.SSLContext):
     """A context whose later connections are those of `current`, so that certificates can be
     renewed while the listener stays open."""
 
-    current: ssl.SSLContext
+    current: ListenerContext
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
         """Begin a connection with the current certificates."""
         return self.current.wrap_bio(*arguments, **options)
 
     @classmethod
-    def of(cls, current: ssl.SSLContext) -> RenewableContext:
+    def of(cls, current: ListenerContext) -> RenewableContext:
         """Return a context that begins with this one."""
         context = cls(ssl.PROTOCOL_TLS_SERVER)
         context.current = current
@@ -123,12 +137,13 @@ def _explained(error: ssl.SSLError) -> tuple[str, str]:
     return reason + (f" ({detail})" if detail else ""), f"; {advice}" if advice else ""
 
 
-def server_context(settings: ListenerSettings) -> ssl.SSLContext:
+def server_context(settings: ListenerSettings) -> ListenerContext:
     """Return the context of a listener; ConfigError names the key that is wrong."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ListenerContext(ssl.PROTOCOL_TLS_SERVER)
     context.sslobject_class = _TellingObject
     context.options |= ssl.OP_NO_RENEGOTIATION
-    if not _load_own(context, settings):
+    context.chain = _load_own(context, settings)
+    if not context.chain:
         key = settings.key("ssl.keystore.location")
         raise ConfigError(
             key, f"{key}: the listener {settings.listener} of {settings.protocol} needs a key store"
@@ -156,6 +171,18 @@ def client_context(settings: ListenerSettings) -> ssl.SSLContext:
 # -- certificates ----------------------------------------------------------------------------------
 
 
+def own_chain(settings: ListenerSettings) -> bytes:
+    """Return the certificates of the key store as PEM, empty without one; ConfigError."""
+    store = _store(settings, _KEYSTORE)
+    return b"" if store is None else store.chain
+
+
+def has_store(settings: ListenerSettings, kind: str) -> bool:
+    """Return whether the settings have a `keystore`, or a `truststore`."""
+    names = _KEYSTORE if kind == "keystore" else _TRUSTSTORE
+    return any(settings.value(name) is not None for name in (names.location, names.inline))
+
+
 class _Names(NamedTuple):
     """The keys of one store."""
 
@@ -179,8 +206,8 @@ _TRUSTSTORE = _Names(
 )
 
 
-def _load_own(context: ssl.SSLContext, settings: ListenerSettings) -> bool:
-    """Load the broker's key and certificates; return whether it has some."""
+def _load_own(context: ssl.SSLContext, settings: ListenerSettings) -> bytes:
+    """Load the broker's key and certificates; return these, empty without a key store."""
     key_password = settings.value("ssl.key.password")
     pem = settings.value("ssl.keystore.key")
     chain = settings.value("ssl.keystore.certificate.chain")
@@ -191,7 +218,7 @@ def _load_own(context: ssl.SSLContext, settings: ListenerSettings) -> bool:
         raise ConfigError(missing, f"{settings.key(missing)} is missing beside {given}")
     store = _store(settings, _KEYSTORE)
     if store is None:
-        return False
+        return b""
     is_pem = settings.value("ssl.keystore.type") == "PEM"
     name = settings.key("ssl.keystore.location" if pem is None else "ssl.keystore.key")
     if pem is not None:
@@ -210,7 +237,7 @@ def _load_own(context: ssl.SSLContext, settings: ListenerSettings) -> bool:
             ) from None
         reason = getattr(error, "reason", None) or error
         raise ConfigError(name, f"{name}: {reason}") from None
-    return True
+    return store.chain
 
 
 class _NoPasswordError(Exception):

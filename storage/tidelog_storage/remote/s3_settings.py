@@ -53,6 +53,11 @@ class S3Settings:
         if not _BUCKET.fullmatch(bucket):
             raise ValueError(f"bucket: {bucket!r} is not a bucket name")
         endpoint = config.get("endpoint.url") or None
+        if endpoint and "@" in endpoint:
+            raise ValueError(
+                "endpoint.url: users and passwords are not given here, but as the AWS tools take"
+                " them"
+            )
         if endpoint and not _is_address(endpoint):
             raise ValueError(f"endpoint.url: {endpoint!r} is not of the form http://HOST:PORT")
         prefix = config.get("prefix", "").strip("/")

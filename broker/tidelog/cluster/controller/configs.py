@@ -29,7 +29,8 @@ from tidelog.config.broker import ALTERABLE_KEYS, update_mode
 from tidelog.config.client_metrics import CLIENT_METRICS_KEYS, OutOfRangeError, subscription_of
 from tidelog.config.group_settings import GROUP_KEYS, validate_group
 from tidelog.config.listener_changes import LISTENER_KEYS, check_listener_changes
-from tidelog.config.listeners import LISTENER_PREFIX
+from tidelog.config.listeners import CLUSTER_WIDE_LIMITS, LISTENER_PREFIX, check_listener_name
+from tidelog.config.security_keys import STORE_KEYS
 from tidelog.config.vocabulary import PER_BROKER, READ_ONLY
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.metadata_records import ClearElrRecord, ConfigRecord
@@ -52,6 +53,10 @@ _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRA
 _TYPES = (RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP)
 _MIN_ISR_KEY = "min.insync.replicas"
 _OWN = ("cordoned.log.dirs", *LISTENER_KEYS)
+_STORES = (
+    "Validation of dynamic config update of SSLFactory failed:"
+    " org.apache.kafka.common.config.ConfigException: "
+)
 _POOLS = (
     "background.threads",
     "num.io.threads",
@@ -238,10 +243,28 @@ def _check_own(config: BrokerConfig, dynamic: Mapping[str, str], resource: Resou
     try:
         new = config.with_dynamic(_own_settings(wanted))
         new.check_cordoned()
+        old = config.with_dynamic(current)
         if any(change.name in LISTENER_KEYS for change in resource.changes):
-            check_listener_changes(config.with_dynamic(current), new)
+            check_listener_changes(old, new)
+        if any(change.name.startswith(LISTENER_PREFIX) for change in resource.changes):
+            _check_stores(old, new)
     except ConfigError as error:
         raise _invalid(error.message) from None
+
+
+def _check_stores(old: BrokerConfig, new: BrokerConfig) -> None:
+    """Refuse key and trust stores that the listeners cannot change to; RefusedError."""
+    from tidelog.security.renewal import check_stores  # noqa: PLC0415 - it imports ssl
+
+    named = {one.name for one in (*old.client_listeners(), *old.controller_listeners())}
+    for name in (one.name for one in (*new.client_listeners(), *new.controller_listeners())):
+        settings = new.listener_settings(name)
+        if settings.is_tls and name in named:
+            is_of_brokers = name == new.inter_broker_listener() and not new.is_alone()
+            try:
+                check_stores(old.listener_settings(name), settings, is_of_brokers=is_of_brokers)
+            except ConfigError as error:
+                raise _invalid_change(f"{_STORES}{error.message}") from None
 
 
 def _own_settings(settings: Mapping[str, str]) -> dict[str, str]:
@@ -417,12 +440,22 @@ def _check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
     fixed = [name for name in declared if update_mode(name) == READ_ONLY]
     if fixed:
         raise _invalid(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    bare = [name for name in declared if name in STORE_KEYS]
+    if bare:
+        raise _invalid(
+            "These security configs can be dynamically updated only per-listener using the listener"
+            f" prefix: [{', '.join(bare)}]"
+        )
     for name in declared:
         try:
             ALTERABLE_KEYS[name].parse(settings[name])
         except ConfigError as error:
             raise _invalid(error.message) from None
     single = [name for name in declared if update_mode(name) == PER_BROKER]
+    for name in sorted(settings):
+        key = check_listener_name(name)
+        if key is not None and key.name not in CLUSTER_WIDE_LIMITS:
+            single.append(name)
     if single and not per_broker:
         raise _invalid(
             "Cannot update these configs at default cluster level, broker id must be specified: "
@@ -437,19 +470,19 @@ def _check_threads(old: BrokerConfig, new: BrokerConfig) -> None:
         if before // 2 <= after <= before * 2:
             continue
         limit = "be at least half" if after < before else "not be greater than double"
-        raise _invalid_threads(
+        raise _invalid_change(
             f"Dynamic thread count update validation failed for {name}={after}, value should "
             f"{limit} the current value {before}"
         )
     before, after = old.log_cleaner_threads, new.log_cleaner_threads
     if after != before and after < 1:
-        raise _invalid_threads("Log cleaner threads should be at least 1")
+        raise _invalid_change("Log cleaner threads should be at least 1")
     if not before // 2 <= after <= before * 2:
         limit = "reduced to less than half" if after < before else "increased to more than double"
-        raise _invalid_threads(f"Log cleaner threads cannot be {limit} the current value {before}")
+        raise _invalid_change(f"Log cleaner threads cannot be {limit} the current value {before}")
 
 
-def _invalid_threads(reason: str) -> RefusedError:
+def _invalid_change(reason: str) -> RefusedError:
     return _invalid(
         f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} for configuration "
         "Invalid dynamic configuration"

@@ -7,13 +7,13 @@ costs next to nothing.
 from __future__ import annotations
 
 from itertools import compress
-from operator import is_not
+from operator import is_not, ne
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tidelog.cluster.metadata.image import DEFAULT_BROKER_RESOURCE, ClusterImage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 
@@ -43,7 +43,8 @@ class MetadataDelta:
 
     A topic that was deleted and created again is a deleted and a new one. `topic_configs` and
     `broker_configs` name the resources whose settings differ, also those that have none any more;
-    so do `group_configs` and `client_quotas`.
+    so do `group_configs` and `client_quotas`. A broker's setting that was set to the value it has
+    counts too: it makes the broker read the files that it names again (KAFKA-14136).
     """
 
     __slots__ = (
@@ -63,7 +64,7 @@ class MetadataDelta:
         self.deleted_topics = _deleted(before, new)
         self.topics = _changed_topics(before, new)
         self.topic_configs = _changed(before.topic_configs, new.topic_configs)
-        self.broker_configs = _changed(before.broker_configs, new.broker_configs)
+        self.broker_configs = _changed(before.broker_configs, new.broker_configs, is_not)
         self.group_configs = _changed(before.group_configs, new.group_configs)
         self.client_quotas = _changed(before.client_quotas, new.client_quotas)
         self.brokers = {
@@ -103,9 +104,13 @@ def _changed_partitions(old: TopicImage, new: TopicImage) -> tuple[PartitionImag
     return (*changed, *new.partitions[known:])
 
 
-def _changed(old: Mapping[_Key, object], new: Mapping[_Key, object]) -> tuple[_Key, ...]:
+def _changed(
+    old: Mapping[_Key, object],
+    new: Mapping[_Key, object],
+    differ: Callable[[object, object], bool] = ne,
+) -> tuple[_Key, ...]:
     """Return the keys whose values differ, in the order of `new`, the removed ones last."""
     if old is new:
         return ()
-    changed = [key for key, value in new.items() if old.get(key) != value]
+    changed = [key for key, value in new.items() if differ(old.get(key), value)]
     return (*changed, *(key for key in old if key not in new))
