@@ -11,6 +11,8 @@ login.py        how this broker authenticates to others; conversation.py  the SA
 jaas.py         login modules as `sasl.jaas.config` names them
 tls.py          contexts of TLS for listeners and for connections to other brokers
 stores.py       key and trust stores of Java as PEM; pem.py  PEM as Kafka takes it
+renewal.py      what stores an open listener changes to
+trust.py        whether brokers with these stores would connect to each other
 names.py        the user's name that a client's certificate has
 acls.py         ACLs, and the index that decides with them
 authorizer.py   decides what a principal may do: super users, ACLs, the default

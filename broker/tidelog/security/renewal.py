@@ -40,7 +40,7 @@ _ATTRIBUTES = {
 
 
 class Identity(NamedTuple):
-    """Whom a certificate is for."""
+    """The subject of a certificate, and its other names."""
 
     subject: str
     names: frozenset[bytes]
