@@ -138,13 +138,19 @@ class ClientListeners:
             try:
                 self._connections.guard(config.listener_settings(endpoint.name), self._runtime)
             except ConfigError as error:
-                log.error("%s", error.message)
+                log.error("listener %s is not open: %s", endpoint.name, error.message)
+                self._forget(endpoint)
                 continue
             task = asyncio.get_running_loop().create_task(
                 self._add(endpoint), name=f"listener {endpoint.name}"
             )
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
+
+    def _forget(self, endpoint: Endpoint) -> None:
+        """Open a listener that could not be opened with the next settings."""
+        if self._wanted.get(endpoint.name) is endpoint:
+            del self._wanted[endpoint.name]
 
     def _remove(self, name: str) -> None:
         """Close a listener and its connections."""
@@ -163,6 +169,7 @@ class ClientListeners:
         except OSError as error:
             address = f"{endpoint.host or '*'}:{endpoint.port}"
             log.error("cannot listen on %s: %s", address, system_words(error))
+            self._forget(endpoint)
             return
         if self._wanted.get(endpoint.name) is not endpoint:  # changed meanwhile
             listener.close()

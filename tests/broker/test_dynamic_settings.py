@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tidelog
+from support.certificates import authority
 from support.clusters import run, until
 from support.metadata import broker_config, cluster
 from support.wire_client import WireClient
@@ -197,6 +199,42 @@ def test_listeners_come_and_go_and_advertised_ones_stay() -> None:
             with pytest.raises(OSError):  # noqa: PT011 - the system's words
                 await WireClient.connect(extra)
             await cluster.create_topic("t")
+
+    run(test)
+
+
+def test_a_listener_that_cannot_be_opened_is_opened_once_its_settings_fit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As in Kafka, its settings may come later than the listener, and a port may become free."""
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTRA:SSL",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:0",
+    }
+
+    async def test() -> None:
+        async with tidelog.Cluster(settings) as cluster:
+            server: Any = cluster.brokers[0].server
+            bootstrap, own = cluster.bootstrap_servers, server.config.given["listeners"]
+            extra = f"{own},EXTRA://127.0.0.1:"
+
+            async def fails(value: str, why: str) -> None:
+                assert await alter_broker(bootstrap, value, "listeners") is None
+                await until(lambda: why in caplog.text)
+                assert "EXTRA" not in server._listeners.bound
+
+            await fails(f"{extra}0", "listener EXTRA is not open: ssl.keystore.location: ")
+            store = {k: v for k, v in authority().listener("b").items() if "keystore" in k}
+            for name, text in store.items():
+                assert await alter_broker(bootstrap, text, f"listener.name.extra.{name}") is None
+            await until(lambda: "EXTRA" in server._listeners.bound)
+            assert await alter_broker(bootstrap, own, "listeners") is None
+            await until(lambda: "EXTRA" not in server._listeners.bound)
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                port = taken.getsockname()[1]
+                await fails(f"{extra}{port}", f"cannot listen on 127.0.0.1:{port}")
+            assert await alter_broker(bootstrap, f"{extra}{port}", "listeners") is None
+            await until(lambda: "EXTRA" in server._listeners.bound)
 
     run(test)
 

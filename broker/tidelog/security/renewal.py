@@ -57,6 +57,8 @@ def check_stores(
     connect to each other while some of them have the old ones."""
     if all(old.value(name) == new.value(name) for name in STORE_KEYS):
         return  # the files may have changed: they are read when the settings are followed
+    if not has_store(old, "keystore"):
+        return  # it was added without one, and is not open yet
     if not has_store(new, "keystore"):
         raise ConfigError(
             new.key("ssl.keystore.location"),
