@@ -126,7 +126,7 @@ def unlike(
             answer = through[client](door, wishes, "t")
             if not (answer.startswith("error:") and said in answer):
                 found[client, name] = answer
-        allowed = through[client](door, {"user": "admin"}, "t")
+        allowed = through[client](door, {"user": "admin"}, f"of-{client}")
         if allowed != client:
             found[client, "nothing"] = allowed
     return found
