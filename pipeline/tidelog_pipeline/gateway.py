@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["JvmError", "start_jvm"]
 
 _THROWN = re.compile(r'^Exception in thread "main" (.+)', re.MULTILINE)
+_NO_NEWS = b"WARNING: Using incubator modules: jdk.incubator.vector\n"  # Spark always adds it
 
 
 class JvmError(RuntimeError):
@@ -53,13 +54,17 @@ class _Errors:
         self._kept: list[bytes] | None = []
         self._lock = threading.Lock()
         # A pool would wait for the JVM at the end of this process, and the JVM for this process.
-        self._thread = threading.Thread(target=self._read, daemon=True)  # noqa: TID251
+        self._thread = threading.Thread(  # noqa: TID251
+            target=self._read, name="errors of Spark", daemon=True
+        )
         self._thread.start()
 
     def _read(self) -> None:
         with os.fdopen(self._begin, "rb") as lines:
             for line in lines:
                 with self._lock:
+                    if line == _NO_NEWS:
+                        continue
                     if self._kept is None:
                         os.write(2, line)
                     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ def test_what_a_jvm_says_comes_once_it_has_started(monkeypatch: pytest.MonkeyPat
 
     def launch(_conf: object, given: dict[str, int]) -> object:
         ends.append(os.dup(given["stderr"]))
-        os.write(ends[0], b"early\n")
+        os.write(ends[0], b"WARNING: Using incubator modules: jdk.incubator.vector\nearly\n")
         return SimpleNamespace()
 
     def initialize(*, gateway: object) -> None:
@@ -74,7 +75,7 @@ def test_what_a_jvm_says_comes_once_it_has_started(monkeypatch: pytest.MonkeyPat
     assert len(known) == 1
     os.write(ends[0], b"late\n")
     os.close(ends[0])
-    said = ""
-    while "late" not in said:
-        said += capfd.readouterr().err
-    assert said == "early\nlate\n"
+    for thread in threading.enumerate():
+        if thread.name == "errors of Spark":
+            thread.join(60)
+    assert capfd.readouterr().err == "early\nlate\n"
