@@ -85,6 +85,23 @@ def test_high_watermark(path: DataPath, given: dict[str, Any], out: dict[str, in
     assert partition.log.high_watermark == out["hw"]
 
 
+def test_a_follower_whose_directory_has_failed_does_not_hold_the_high_watermark(
+    path: DataPath,
+) -> None:
+    """It left the ISR, but is caught up for as long as `replica.lag.time.max.ms`."""
+    good, failed = bytes(15) + b"\xf0", bytes(15) + b"\xf1"
+    partition = lead(path, ["A", "B", "C"], ["A", "B", "C"], min_insync_replicas="2")
+    partition.append(batch(3), acks=1, now_ms=NOW_MS)
+    follower(partition, "B", 3)
+    follower(partition, "C", 0).last_caught_up_ms = partition._rules.now_ms()
+    path.change("foo", isr=(1, 2), directories=(good, good, failed))
+    assert partition.log.high_watermark == 0, "it may join again"
+    broker = path.image.brokers[3]._replace(log_dirs=(good,))
+    path.apply(brokers={**path.image.brokers, 3: broker})
+    partition.advance_high_watermark()
+    assert partition.log.high_watermark == 3
+
+
 @pytest.mark.parametrize(("given", "out"), cases("isr_decision", "shrink"))
 def test_shrink(path: DataPath, given: dict[str, Any], out: dict[str, bool]) -> None:
     partition = lead(path, given["isr"], given["isr"])

@@ -27,7 +27,10 @@ def committed_end(
     rules: ReplicaRules,
 ) -> int:
     """Return the smallest log end of the maximal in-sync replicas and of caught-up followers that
-    may just be joining. UNKNOWN_OFFSET if that of an in-sync replica is unknown."""
+    may just be joining. UNKNOWN_OFFSET if that of an in-sync replica is unknown.
+
+    Kafka also waits for a follower whose log directory has failed, until it counts as lagging.
+    """
     end = leader_end
     for node_id in maximal_isr:
         if node_id != leader_id:
@@ -40,6 +43,7 @@ def committed_end(
             replica.log_end_offset < end
             and node_id not in maximal_isr
             and rules.is_eligible(node_id, replica)
+            and rules.has_online(node_id, replica)
             and replica.is_caught_up(leader_end, rules.now_ms(), rules.lag_ms_max)
         ):
             end = replica.log_end_offset

@@ -183,7 +183,7 @@ class Partition:
         if image.leader == self.node_id and image.leader_epoch >= self.log.epochs.latest_epoch:
             self.isr = image.isr
             self.is_leader = True
-            self._follow_assignment()
+            self._follow_assignment(image)
             if new_epoch or not stays:
                 self._begin_epoch(new_leader=not stays)
         else:
@@ -193,13 +193,15 @@ class Partition:
             self.leader_epoch_start_offset = -1
         self.config_changed()
 
-    def _follow_assignment(self) -> None:
+    def _follow_assignment(self, image: PartitionImage) -> None:
         """Keep a state for each other replica; one added since this epoch began starts unknown."""
         self.remotes = {
             node_id: self.remotes.get(node_id) or ReplicaState()
             for node_id in self.replicas
             if node_id != self.node_id
         }
+        for node_id, replica in self.remotes.items():
+            replica.directory = image.directory_of(node_id)
 
     def _begin_epoch(self, *, new_leader: bool) -> None:
         """Begin to lead in a new epoch, from the log end on."""

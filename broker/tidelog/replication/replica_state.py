@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tidelog_protocol.primitives import ZERO_UUID
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -61,17 +63,24 @@ class ReplicaRules:
             and replica.broker_epoch in (-1, broker.epoch)
         )
 
+    def has_online(self, node_id: int, replica: ReplicaState) -> bool:
+        """Return whether the log directory of a follower is online, as far as it is known."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and broker.has_online(replica.directory)
+
 
 class ReplicaState:
     """One follower, by its fetches.
 
     `log_end_offset` and `log_start_offset` are UNKNOWN_OFFSET until it fetches after an election;
     `broker_epoch` is -1 until it sends one, and always one that the cluster assigned.
-    `last_caught_up_ms` never goes back between elections.
+    `last_caught_up_ms` never goes back between elections. `directory` is its log directory in the
+    metadata, zero if unknown.
     """
 
     __slots__ = (
         "broker_epoch",
+        "directory",
         "last_caught_up_ms",
         "last_fetch_leader_end_offset",
         "last_fetch_ms",
@@ -86,6 +95,7 @@ class ReplicaState:
         self.last_fetch_ms = _NEVER_MS
         self.last_caught_up_ms = _NEVER_MS
         self.broker_epoch = -1
+        self.directory = ZERO_UUID
 
     def reset(self, *, in_sync: bool, new_leader: bool, leader_end: int, now_ms: int) -> None:
         """Begin a leader epoch. A leader that stays keeps the known log ends; a new one knows none,
