@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.quorum_nodes import setting, simulate
+from support.quorum_nodes import setting, settings_in, simulate
+from tidelog.cluster.metadata import log_replay
 from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.log import NotControllerError
 from tidelog.cluster.quorum.core import Timeouts
@@ -265,9 +266,44 @@ def test_waiting_and_catching_up() -> None:
     simulate(story)
 
 
+def test_a_follower_that_is_behind_applies_some_operations_in_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_replay, "RECORDS_AT_ONCE", 6)
+
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        follower = next(node for node in world.live if node is not leader)
+        follower.metadata.start_publishing()
+        follower.kill()
+        for number in range(8):
+            await leader.run(
+                leader.metadata.commit([setting(f"{number}.{part}") for part in range(4)])
+            )
+        large = [setting(f"large.{part}") for part in range(50)]
+        await leader.run(leader.metadata.commit(large))
+        await follower.start()
+        follower.seen.clear()
+        follower.metadata.start_publishing()
+        await world.until(world.is_settled)
+        shown = [len(settings_in(image)) for _, image in follower.seen]
+        assert shown == sorted(shown)
+        assert all(count % 4 == 0 for count in shown[:-1]), "an operation is whole"
+        assert shown[-1] == 82
+        assert len(shown) >= 5
+        assert follower.metadata.has_applied_all
+
+    simulate(story)
+
+
 @pytest.mark.parametrize("seed", range(25))
-def test_kills_and_power_failures_lose_no_committed_operation(seed: int) -> None:
+def test_kills_and_power_failures_lose_no_committed_operation(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(seed)
+    if seed % 2:  # each record is applied in a turn of its own
+        monkeypatch.setattr(log_replay, "RECORDS_AT_ONCE", 1)
 
     async def story(world: QuorumWorld) -> None:
         acknowledged: list[str] = []

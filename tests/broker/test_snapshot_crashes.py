@@ -16,7 +16,12 @@ from support.quorum_nodes import setting, simulate
 from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.metadata.replay import ImageBuilder
 from tidelog.cluster.metadata.settings import MetadataLogSettings
-from tidelog.cluster.metadata.snapshots import SnapshotId, encode_snapshot, list_snapshots
+from tidelog.cluster.metadata.snapshots import (
+    SnapshotId,
+    decode_snapshot,
+    encode_snapshot,
+    list_snapshots,
+)
 from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_storage.types import StorageError
 
@@ -77,6 +82,11 @@ def newer(log: MetadataLog) -> tuple[SnapshotId, bytes]:
     return encode_snapshot(image, NOW_MS)
 
 
+def install_snapshot(log: MetadataLog, snapshot: SnapshotId, data: bytes) -> None:
+    image = decode_snapshot(snapshot, data, log.image.cluster_id, log.image.listener)
+    log.install_snapshot(snapshot, data, image)
+
+
 def die(disk: SimDisk, way: str, operation: int, work: Callable[[], None]) -> bool:
     """Do it, and die in an operation of it, or behind it; whether it came to its end."""
     disk.on_death, disk.die_at = (lambda: None), disk.operations + operation
@@ -120,7 +130,7 @@ def test_a_death_in_a_leaders_snapshot(way: str) -> None:
         snapshot, data = newer(log)
 
         def install() -> None:
-            log.install_snapshot(*snapshot, data)  # noqa: B023 - done at once
+            install_snapshot(log, snapshot, data)  # noqa: B023 - done at once
 
         is_done = die(disk, way, len(steps), install)
         steps.append(check(disk))
@@ -147,7 +157,7 @@ def test_ones_own_snapshot_that_is_written_too_late() -> None:
         assert log.snapshotter.task is not None
         await asyncio.sleep(0)  # it has begun
         snapshot, data = newer(log)
-        log.install_snapshot(*snapshot, data)
+        install_snapshot(log, snapshot, data)
         executor.release()
         await asyncio.wait([log.snapshotter.task])
         assert list_snapshots(disk.files(), FOLDER) == [snapshot]

@@ -18,6 +18,7 @@ from fuzz.oracles import Target
 from support.metadata import CLUSTER_ID
 from tidelog.cluster.metadata.features import initial_levels
 from tidelog.cluster.metadata.image import ClusterImage
+from tidelog.cluster.metadata.log_replay import Transactions
 from tidelog.cluster.metadata.replay import ImageBuilder, ReplayError
 from tidelog.cluster.metadata.snapshots import image_records
 from tidelog.coordinators.groups.now import Now
@@ -194,8 +195,9 @@ def _run_transactions(data: bytes) -> None:
 def _run_metadata(data: bytes) -> None:
     """Values alone; an image that was built is written as records again, and read."""
     builder = ImageBuilder(ClusterImage(cluster_id=CLUSTER_ID, features=initial_levels()))
+    transactions = Transactions()
     for _, value in pairs_of(data):
-        builder.apply(metadata_records.decode_record(value or b"")[0])
+        transactions.apply(builder, metadata_records.decode_record(value or b"")[0])
     image = builder.build(offset=1, leader_epoch=1, controller_id=-1)
     again = ImageBuilder(ClusterImage(cluster_id=CLUSTER_ID))
     for each in image_records(image):
@@ -218,12 +220,39 @@ def _frames(table: type[Message], version: int, body: bytes) -> bytes:
 _METADATA = list(metadata_records.RECORDS.values())
 
 
+_METADATA_FIRST = [
+    metadata_records.RegisterBrokerRecord,
+    metadata_records.TopicRecord,
+    metadata_records.PartitionRecord,
+    metadata_records.AccessControlEntryRecord,
+]
+"""What other records are about: a broker, a topic of one partition, an ACL."""
+
+
 def _metadata() -> list[bytes]:
-    values = []
-    for table in _METADATA:
-        _, last = version_range(table.VERSIONS)
-        values.append(_frames(table, last, codec(table, last).encode(filled(table, last))))
-    return [joined([None, value]) for value in values]
+    """Each record behind those that it is about, and a transaction of all."""
+    first = [_metadata_value(table) for table in _METADATA_FIRST]
+    more = [_metadata_value(table) for table in _METADATA if table not in _METADATA_FIRST]
+    begin, end = (
+        _metadata_value(table)
+        for table in (
+            metadata_records.BeginTransactionRecord,
+            metadata_records.EndTransactionRecord,
+        )
+    )
+    seeds = [*(first[:count] for count in range(1, 5)), *([*first, value] for value in more)]
+    return [
+        joined([part for value in seed for part in (None, value)])
+        for seed in [*seeds, [begin, *first, end]]
+    ]
+
+
+def _metadata_value(table: type[Message]) -> bytes:
+    _, last = version_range(table.VERSIONS)
+    message = filled(table, last)
+    if hasattr(message, "partition_id"):
+        message.partition_id = 0
+    return _frames(table, last, codec(table, last).encode(message))
 
 
 def _drawn_metadata(data: bytes, seed: int) -> bytes:

@@ -4,6 +4,7 @@ image.py         an immutable state of the cluster: brokers, topics, leaders, se
 delta.py         the difference between two images
 replay.py        metadata records -> the next image
 log.py           this node's copy of the log of those records; `tidelog.cluster.quorum` drives it
+log_replay.py    batches of that log -> images, some records at a time
 loading.py       from files to that log
 features.py      the features of a cluster and their levels
 levels_on_disk.py  the levels in a directory, before it is opened

@@ -29,11 +29,13 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.metadata import log_replay
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.durable import DurableEnd, flush_log
 from tidelog.cluster.metadata.features import METADATA_FEATURE
 from tidelog.cluster.metadata.image import NO_CONTROLLER, ClusterImage
 from tidelog.cluster.metadata.loading import Formatted, formatted, load_metadata_log
+from tidelog.cluster.metadata.log_replay import LogReplay
 from tidelog.cluster.metadata.quorum_state import (
     EPOCH_MAX,
     QUORUM_STATE,
@@ -44,33 +46,28 @@ from tidelog.cluster.metadata.quorum_state import (
 )
 from tidelog.cluster.metadata.records import (
     bootstrap_records,
-    decode_batch,
     encode,
     leader_change,
     levels_after,
 )
-from tidelog.cluster.metadata.replay import ImageBuilder, replay
+from tidelog.cluster.metadata.replay import ReplayError, replay
 from tidelog.cluster.metadata.snapshotter import Snapshotter
-from tidelog_protocol.batch import crc_is_valid, iter_batches
 from tidelog_protocol.errors import ErrorCode, ProtocolError
-from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.records import (
-    ControlType,
     Record,
     build_batch,
-    control_type,
     iter_records,
 )
 from tidelog_storage.open_files import lacks_descriptors
-from tidelog_storage.types import UNDEFINED_OFFSET, Records, StorageError
+from tidelog_storage.types import UNDEFINED_OFFSET, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tidelog.cluster.metadata.levels_on_disk import ReadSnapshot
     from tidelog.cluster.metadata.settings import MetadataLogSettings
+    from tidelog.cluster.metadata.snapshots import SnapshotId
     from tidelog.cluster.metadata.voters import UncommittedVoters, Voter, Voters
-    from tidelog_protocol.batch import BatchHeader
     from tidelog_protocol.schema import Message
     from tidelog_storage.log import Log
     from tidelog_storage.types import ReadOutcome
@@ -82,8 +79,7 @@ __all__ = ["MetadataLog", "NotControllerError"]
 
 _logger = logging.getLogger(__name__)
 
-_APPLY_BYTES = 1 << 20
-READ_BYTES_MAX = 8 << 20  # of one fetch; KRaft's MAX_FETCH_SIZE
+READ_BYTES_MAX = 1 << 18  # of one fetch, which followers append in a turn; Kafka's 1 MiB
 
 
 class NotControllerError(StorageError):
@@ -135,13 +131,17 @@ class MetadataLog:
         self._failed: BaseException | None = None
         self.flushed = 0  # all records below are on disk; the recovery point may be lower
         self._cuts = 0  # number of truncations: a flush begun before one does not count
-        self._transaction: list[Message] | None = None  # records of a transaction being replayed
+        self._replay: LogReplay  # of `log`
+        self._replaying: Iterator[ClusterImage | None] | None = None  # in the middle of a batch
+        self._more: asyncio.Handle | None = None  # the next turn that applies what is committed
         self._publishing = False
         self._broker_epoch = -1
         self._formatted = Formatted({}, [])  # if this node begins the cluster
         self._uncommitted: UncommittedVoters | None = None  # None: static voters
         self.on_voters: list[Callable[[], None]] = []
         """Called when `voters` may have changed (KIP-853)."""
+        self.on_applied: Callable[[], None] | None = None
+        """Called after each turn that applies what an earlier `advance` left."""
         self.on_append: Callable[[], None] | None = None
         """Called after each append of this node's own: to be flushed and sent to the others."""
         self.image = ClusterImage(cluster_id=settings.cluster_id, listener=settings.listener)
@@ -268,13 +268,14 @@ class MetadataLog:
         self._log, self.image = load_metadata_log(
             self._settings, self._durable, self._snapshotter, already_read
         )
+        self._replay = LogReplay(self._log)
         if self._settings.own is not None:
             from tidelog.cluster.metadata.voters import UncommittedVoters  # noqa: PLC0415 - few do
 
             self._uncommitted = UncommittedVoters()
             self._find_voters(self.image.offset + 1)
         if self._is_only_voter:
-            self.image = self._apply(self._log.log_end_offset)
+            self.image = self._replay.image(self.image, self._log.log_end_offset)
         if METADATA_FEATURE not in self.image.features:
             self._formatted = formatted(self._settings)
         self.latest = self.image
@@ -283,7 +284,7 @@ class MetadataLog:
     def levels_at_end(self) -> dict[str, int]:
         """Return the levels of features with all records of the log, committed or not, so that a
         node that cannot keep them neither votes nor writes. ProtocolError for an unknown record."""
-        batches = self._batches(self.image.offset + 1, self.log.log_end_offset)
+        batches = self._replay.batches(self.image.offset + 1, self.log.log_end_offset)
         levels = levels_after(
             self.image.features, (batch for header, batch in batches if not header.is_control)
         )
@@ -386,7 +387,7 @@ class MetadataLog:
             return
         from tidelog.cluster.metadata.voters import voters_in  # noqa: PLC0415 - as above
 
-        for header, batch in self._batches(start, self.log.log_end_offset):
+        for header, batch in self._replay.batches(start, self.log.log_end_offset):
             for record in iter_records(batch) if header.is_control else ():
                 voters = voters_in(record)
                 if voters is not None:
@@ -405,7 +406,7 @@ class MetadataLog:
         assert not self._leading
         is_alone = self._is_only_voter
         if is_alone:
-            self.image = self._apply(self.log.log_end_offset)
+            self.image = self._replay.image(self.image, self.log.log_end_offset)
         assert self.image.offset + 1 == self.log.log_end_offset
         assert is_alone or self.log.high_watermark == self.log.log_end_offset
         assert self.image.leader_epoch == self._leader_epoch
@@ -485,19 +486,25 @@ class MetadataLog:
         """The snapshots of this log."""
         return self._snapshotter
 
-    def install_snapshot(self, end_offset: int, epoch: int, data: bytes) -> None:
-        """Restart the log from a leader's snapshot; ProtocolError if it is damaged.
+    async def decode_snapshot(self, snapshot: SnapshotId, data: bytes) -> ClusterImage:
+        """Decode a leader's snapshot, off the loop; ProtocolError if it is damaged."""
+        from tidelog.cluster.metadata.snapshots import (  # noqa: PLC0415 - with the first of them
+            decode_snapshot,
+        )
+
+        cluster_id, listener = self.image.cluster_id, self.image.listener
+        image: ClusterImage = await self._executor.run(
+            decode_snapshot, snapshot, data, cluster_id, listener
+        )
+        return image
+
+    def install_snapshot(self, snapshot: SnapshotId, data: bytes, image: ClusterImage) -> None:
+        """Restart the log from a leader's snapshot, of which this is the image.
 
         It replaces everything here, because the records of the snapshot are committed. Once it is
         written, the next start completes this after a crash (`load_metadata_log`).
         """
-        from tidelog.cluster.metadata.snapshots import (  # noqa: PLC0415 - with the first of them
-            SnapshotId,
-            decode_snapshot,
-        )
-
-        snapshot = SnapshotId(end_offset, epoch)
-        image = decode_snapshot(snapshot, data, self.image.cluster_id, self.image.listener)
+        end_offset = snapshot.end_offset
         if end_offset <= self.image.offset:
             return  # nothing here is older
         self._cuts += 1
@@ -505,7 +512,8 @@ class MetadataLog:
         self._snapshotter.install(snapshot, data, self.log)
         self.flushed = end_offset
         self._durable.advance(end_offset)
-        self._transaction = None
+        self._replay.transactions.forget()
+        self._replaying = None
         self.log.set_high_watermark(end_offset)
         self.latest = image
         if self._uncommitted is not None:
@@ -514,80 +522,69 @@ class MetadataLog:
         self._voters_changed()
 
     def advance(self, offset: int) -> None:
-        """Everything below `offset` is committed: apply it and complete the commits that wait.
+        """Everything below `offset` is committed: apply it and complete the commits that wait. More
+        than a turn's records are applied in the next turns, until `has_applied_all`.
 
         If the records on disk have changed, this node leaves the quorum.
         """
         offset = min(offset, self.log.log_end_offset)
-        if offset <= self.log.high_watermark and offset <= self.image.offset + 1:
+        if offset > self.log.high_watermark:
+            self.log.set_high_watermark(offset)
+        elif offset <= self.image.offset + 1:
             return
-        self.log.set_high_watermark(offset)
+        if self._more is None:
+            self._apply_some()
+
+    @property
+    def has_applied_all(self) -> bool:
+        """Whether all that is known as committed is in `image`."""
         if self._leading:
-            image = self.image
-            while self._pending and self._pending[0].offset < offset:
-                image = self._pending.popleft()
-        else:
-            try:
-                image = self.latest = self._apply(offset)
-            except (ProtocolError, StorageError) as error:  # the disk returns other bytes
-                self.fail(error)
-                return
-        self._publish(image)
-        # Half a transaction is in no image.
-        if self._transaction is None and self.image.offset < self.flushed:
-            self._snapshotter.maybe_take(self.log, self.image, lambda: self.has_failed)
-        while self._waiting and self._waiting[0][0] <= offset:
-            _resolve(self._waiting.popleft()[1])
+            return not self._pending or self._pending[0].offset >= self.log.high_watermark
+        return self.image.offset + 1 >= self.log.high_watermark
 
-    # ---- replay -------------------------------------------------------------------------------
+    def _apply_more(self) -> None:
+        self._more = None
+        if self._failed is None:
+            self._apply_some()
+            if self.on_applied is not None:
+                self.on_applied()
 
-    def _apply(self, offset: int) -> ClusterImage:
-        """Return the image with all batches below `offset`."""
-        builder = ImageBuilder(self.image)
-        epoch, controller_id = self.image.leader_epoch, self.image.controller_id
-        for header, batch in self._batches(self.image.offset + 1, offset):
-            if not header.is_control:
-                self._apply_batch(builder, batch)
-                continue
-            for record in iter_records(batch):
-                if control_type(record) == ControlType.LEADER_CHANGE and record.value is not None:
-                    epoch = header.leader_epoch
-                    controller_id = int.from_bytes(record.value[2:6], "big", signed=True)
-                    self._transaction = None  # a new leader does not continue another's transaction
-                else:
-                    builder.apply_control(record)
-        return builder.build(offset=offset - 1, leader_epoch=epoch, controller_id=controller_id)
+    def _apply_some(self) -> None:
+        """Apply what one turn of the loop has time for."""
+        try:
+            image = self._next_pending() if self._leading else self._next_replayed()
+        except (ProtocolError, ReplayError, StorageError) as error:  # the disk returns other bytes
+            self.fail(error)
+            return
+        if image is not None:
+            self._publish(image)
+            # Half a transaction is in no image.
+            if not self._replay.transactions.is_open and self.image.offset < self.flushed:
+                self._snapshotter.maybe_take(self.log, self.image, lambda: self.has_failed)
+            done = min(self.log.high_watermark, self.image.offset + 1)
+            while self._waiting and self._waiting[0][0] <= done:
+                _resolve(self._waiting.popleft()[1])
+        if self._failed is None and not self.has_applied_all:
+            self._more = asyncio.get_running_loop().call_soon(self._apply_more)
 
-    def _apply_batch(self, builder: ImageBuilder, batch: memoryview) -> None:
-        """Apply a batch's records; those of an open transaction when it ends (KIP-868)."""
-        for record in decode_batch(batch):
-            if isinstance(record, tables.BeginTransactionRecord):
-                self._transaction = []
-            elif isinstance(record, tables.EndTransactionRecord):
-                for held in self._transaction or ():
-                    builder.apply(held)
-                self._transaction = None
-            elif isinstance(record, tables.AbortTransactionRecord):
-                self._transaction = None
-            elif self._transaction is not None:
-                self._transaction.append(record)
-            else:
-                builder.apply(record)
+    def _next_pending(self) -> ClusterImage:
+        """Return the next image to publish of those that this leader has made."""
+        image, end = self.image, self.image.offset + 1 + log_replay.RECORDS_AT_ONCE
+        committed = self.log.high_watermark
+        while self._pending and self._pending[0].offset < committed:
+            if image is not self.image and self._pending[0].offset >= end:
+                break
+            image = self._pending.popleft()
+        return image
 
-    def _batches(self, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield the batches of [position, end), batch boundaries. ProtocolError for a changed
-        one."""
-        while position < end:
-            outcome = self.log.read(position, _APPLY_BYTES, upper_bound=end, min_one_batch=True)
-            assert isinstance(outcome, Records)
-            assert outcome.size, f"nothing to read at {position} of {self.log}"
-            data = memoryview(b"".join(outcome.parts))
-            for start, header in iter_batches(data):
-                if not crc_is_valid(data, header, start):
-                    raise ProtocolError(f"the metadata log is damaged at {header.base_offset}")
-                if position <= header.base_offset < end:
-                    yield header, data[start : start + header.size_in_bytes]
-                position = max(position, header.next_offset)
+    def _next_replayed(self) -> ClusterImage | None:
+        """Return the next image of the log, None in the middle of a batch."""
+        replaying = self._replaying or self._replay.images(self.image, self.log.high_watermark)
+        image = next(replaying, self.image)
+        self._replaying = replaying if image is None else None
+        if image is not None:
+            self.latest = image
+        return image
 
     # ---- writing ------------------------------------------------------------------------------
 
@@ -665,7 +662,7 @@ class MetadataLog:
         """
         self._check_leads()
         end = self.append(records) if records else self.next_offset
-        if end <= self.log.high_watermark:
+        if end <= min(self.log.high_watermark, self.image.offset + 1):
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((end, future))

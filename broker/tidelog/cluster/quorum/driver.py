@@ -108,6 +108,7 @@ class Quorum:
         if self._is_alone:
             self.step(e.Tick())  # its first commit flushes what it appends
         self.metadata.on_append = self._appended
+        self.metadata.on_applied = self._applied
         self.metadata.on_voters.append(self._voters_changed)
 
     @property
@@ -212,11 +213,23 @@ class Quorum:
                 reply = effect
             else:
                 self._perform(effect)
-        if core.leads_committed and not self.metadata.is_leader and not self.metadata.has_failed:
-            log.info("node %d is the active controller, epoch %d", self.node_id, core.epoch)
-            self.metadata.lead()
+        self._lead_if_due()
         self._arm()
         return reply
+
+    def _lead_if_due(self) -> None:
+        """Begin to decide, once all that may have been committed is applied."""
+        core, metadata = self.core, self.metadata
+        if not core.leads_committed or metadata.is_leader or metadata.has_failed:
+            return
+        if metadata.has_applied_all:
+            log.info("node %d is the active controller, epoch %d", self.node_id, core.epoch)
+            metadata.lead()
+
+    def _applied(self) -> None:
+        if not self.is_out:
+            self._leave_if_removed()
+            self._lead_if_due()
 
     def _perform(self, effect: e.Effect) -> None:
         match effect:
