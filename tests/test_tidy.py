@@ -143,6 +143,7 @@ TYPES_OF_THE_WHOLE = {
         (f"tidelog_storage.{part}", "tidelog_storage.log")
         for part in ("flush", "loading", "replay", "retention", "sealed", "transaction_proof")
     ),
+    ("tidelog_storage.upkeep", "tidelog_storage.manager"),
     *(
         (f"tidelog.cluster.quorum.{part}", "tidelog.cluster.quorum.driver")
         for part in ("fetcher", "requests")

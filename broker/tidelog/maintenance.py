@@ -146,7 +146,10 @@ class Maintenance:
 
     async def _retention(self) -> None:
         now_ms = self._clock.wall_ms()
-        removed = self._logs.retention(now_ms)
+        removed = 0
+        for count in self._logs.upkeep.retention(now_ms):
+            removed += count
+            await asyncio.sleep(0)  # others have a turn
         if removed:
             log.info("retention deleted %d segments", removed)
         await self._remove(now_ms)
@@ -154,7 +157,11 @@ class Maintenance:
     async def _flush(self) -> None:
         now_ms = self._clock.wall_ms()
         await self._remove(now_ms)
-        for partition_log, task in self._logs.flush_dirty(now_ms):
+        for due in self._logs.upkeep.flush_dirty(now_ms):
+            if due is None:
+                await asyncio.sleep(0)
+                continue
+            partition_log, task = due
             try:
                 await self._executor.run(task)
             except OSError as error:  # other directories may still work
@@ -163,17 +170,26 @@ class Maintenance:
                 partition_log.flushed(task)
 
     async def _remove(self, now_ms: int) -> None:
-        for remove in self._logs.prepare_removals(now_ms):
+        for remove in self._logs.upkeep.prepare_removals(now_ms):
+            if remove is None:
+                await asyncio.sleep(0)
+                continue
             try:
                 await self._executor.run(remove)
             except OSError as error:  # other directories may still work
                 self._note(error)
 
     async def _checkpoint(self) -> None:
-        await self._executor.run(self._logs.prepare_checkpoints())
+        await self._note_offsets()
+        await self._executor.run(self._logs.upkeep.prepare_noted_checkpoints())
+
+    async def _note_offsets(self) -> None:
+        for _ in self._logs.upkeep.note_offsets():
+            await asyncio.sleep(0)
 
     async def _checkpoint_high_watermarks(self) -> None:
-        for write in self._logs.prepare_high_watermarks():
+        await self._note_offsets()
+        for write in self._logs.upkeep.prepare_high_watermarks():
             await self._executor.run(write)
 
     # -- compaction --------------------------------------------------------------------------------

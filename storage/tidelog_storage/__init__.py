@@ -1,11 +1,12 @@
 """One broker's disk: logs, indexes, checkpoints. Synchronous; time comes as an argument.
 
 All logs of a broker:
-    manager.py            all logs: create, load, delete, move; checkpoints, periodic work
+    manager.py            all logs: create, load, delete, move
     directory.py          one log directory: its lock, its owner, its checkpoint files
     folders.py            names of the folders of logs
     checkpoints.py        Kafka's small text files of offsets
     removals.py           files that are deleted after `file.delete.delay.ms`
+    upkeep.py             periodic work over all logs, in parts
 
 One log:
     log.py                offsets; append as leader or follower, read, truncate, retain, flush

@@ -2,7 +2,7 @@
 
 A directory belongs to one process (`.lock`) and one broker (`meta.properties`). After an orderly
 stop logs are loaded when they are first asked for; after a crash all are recovered in `open`. The
-broker's timers call `flush_dirty`, `retention`, `prepare_checkpoints` and `prepare_removals`;
+broker's timers call `upkeep`;
 nothing here waits or looks at a clock. `__cluster_metadata` is left alone: `MetadataLog` owns it.
 
 A log that is being moved (KIP-113) has a second one, its *future*, in another directory, in a
@@ -33,12 +33,12 @@ from tidelog_storage.loading import LogContext
 from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.recovery import load_log
 from tidelog_storage.removals import Removals
+from tidelog_storage.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from tidelog_storage.config import LogConfig
-    from tidelog_storage.flush import FlushTask
     from tidelog_storage.guarded_files import GuardedFiles
     from tidelog_storage.log import Log
     from tidelog_storage.seams import FileSystem
@@ -74,8 +74,7 @@ class LogManager:
         self._now_ms = 0  # the time of opening, which is good enough for later loads
         self._logs: dict[TopicPartition, Log] = {}
         self._preferred: dict[TopicPartition, str] = {}
-        self._rolled: set[Log] = set()  # have sealed segments that are not durable
-        self._removals = Removals(files.remove_tree)  # folders of deleted partitions
+        self.upkeep = Upkeep(self, Removals(files.remove_tree))
         self.directories = [LogDirectory(files, path, self._logs, report) for path in log_dirs]
         self._without_logs: list[LogDirectory] = []
         self._metadata_dir: str | None = None
@@ -101,7 +100,7 @@ class LogManager:
     def clean_broker_epoch(self) -> int:
         """Epoch of the broker's last life if that closed all directories in order and nothing is
         lost since, else -1: other replicas that are in sync have more than this broker then."""
-        if self.missing() or len(self._live()) < len(self.directories):
+        if self.missing() or len(self.live()) < len(self.directories):
             return -1
         epochs = {directory.clean_broker_epoch for directory in self.directories}
         if len(epochs) > 1 or any(log.has_lost_records for _, log in self.items()):
@@ -118,7 +117,7 @@ class LogManager:
 
     def note_broker_epoch(self, broker_epoch: int) -> None:
         """Note this life's epoch beside the locks."""
-        for directory in self._live():
+        for directory in self.live():
             directory.note_broker_epoch(broker_epoch)
 
     # -- life --------------------------------------------------------------------------------------
@@ -143,15 +142,15 @@ class LogManager:
             for directory in self.taken():
                 with self._passing_over(directory):
                     directory.take(cluster_id, node_id, new_directory_id)
-            for directory in self._live():
+            for directory in self.live():
                 with self._passing_over(directory):
                     directory.open()
             self.adopt_futures()
         except BaseException:
             self._release()
             raise
-        for directory in self._live():
-            self._removals.add(now_ms, directory.deleted_folders)
+        for directory in self.live():
+            self.upkeep.removals.add(now_ms, directory.deleted_folders)
             if not directory.had_clean_shutdown:
                 with self._passing_over(directory, self._drop_logs):
                     for partition in sorted(directory.partitions):
@@ -170,7 +169,7 @@ class LogManager:
             if lacks_descriptors(error):
                 raise
             drop(directory, error)
-            if directory.path == self._metadata_dir or not self._live():
+            if directory.path == self._metadata_dir or not self.live():
                 raise
             if self._report is not None:
                 self._report(
@@ -229,7 +228,7 @@ class LogManager:
 
     def abandon(self) -> None:
         """Release handles and locks without writing: the next start recovers."""
-        for log in self._all():
+        for log in self.all_logs():
             log.release()
         self._forget_all()
         self._release()
@@ -238,19 +237,25 @@ class LogManager:
         for directory in self.taken():
             directory.release()
 
-    def _live(self) -> list[LogDirectory]:
+    def live(self) -> list[LogDirectory]:
         """Return the directories whose disk has not failed."""
         return [directory for directory in self.directories if directory.failure is None]
 
-    def _all(self) -> list[Log]:
+    def all_logs(self) -> list[Log]:
         """Return the loaded logs, including future ones."""
         futures = [log for one in self.directories for log in one.future_logs.values()]
         return [*self._logs.values(), *futures]
 
+    def is_open(self, log: Log) -> bool:
+        """Return whether a log is loaded: neither deleted nor replaced."""
+        partition = log.topic_partition
+        futures = (one.future_logs.get(partition) for one in self.directories)
+        return self._logs.get(partition) is log or log in futures
+
     @property
     def unflushed(self) -> int:
         """Number of loaded logs with records that are not durable."""
-        return sum(log.recovery_point < log.log_end_offset for log in self._all())
+        return sum(log.recovery_point < log.log_end_offset for log in self.all_logs())
 
     def _forget_all(self) -> None:
         self._logs.clear()
@@ -283,7 +288,7 @@ class LogManager:
         directory.files.fail(error)
         logs = [self._logs.pop(key) for key in directory.partitions if key in self._logs]
         for log in (*logs, *directory.future_logs.values()):
-            self._rolled.discard(log)
+            self.upkeep.rolled.discard(log)
             log.release()
         directory.future_logs.clear()
 
@@ -385,7 +390,7 @@ class LogManager:
         preferred = self._preferred.get(partition)
         if preferred is not None:
             return self._directory_at(preferred)
-        live = self._live() or self.directories
+        live = self.live() or self.directories
         live = [one for one in live if one.path not in self.cordoned] or live
         if len(live) > 1:  # continue what a crash left, else it would stay beside the log
             begun = [one for one in live if has_begun(one.files, f"{one.path}/{partition}")]
@@ -417,11 +422,11 @@ class LogManager:
         if log is not None:
             log.release()
             delay_ms = log.config.file_delete_delay_ms
-            self._rolled.discard(log)
+            self.upkeep.rolled.discard(log)
         directory.forget(partition)
         target = self._deleted_folder(directory, partition, log)
         self._files.rename(folder, target)
-        self._removals.add(now_ms + delay_ms, [target])
+        self.upkeep.removals.add(now_ms + delay_ms, [target])
 
     def set_aside(
         self, partitions: Sequence[TopicPartition], log_dir: str | None = None
@@ -445,7 +450,7 @@ class LogManager:
             for closed in (log, directory.future_logs.get(partition)):
                 if closed is not None:
                     closed.release()
-                    self._rolled.discard(closed)
+                    self.upkeep.rolled.discard(closed)
 
     def _deleted_folder(
         self, directory: LogDirectory, partition: TopicPartition, log: Log | None
@@ -471,7 +476,7 @@ class LogManager:
     @property
     def has_new_directory(self) -> bool:
         """Return whether a directory is unused: it may replace a lost one."""
-        return any(directory.is_new for directory in self._live())
+        return any(directory.is_new for directory in self.live())
 
     @property
     def has_unread_directory(self) -> bool:
@@ -503,14 +508,14 @@ class LogManager:
         """Remember across restarts that these logs are lost. From now on no directory is new."""
         for partition in partitions:
             self._wanted(partition).note_missing(partition)
-        for directory in self._live():
+        for directory in self.live():
             if directory.is_new or partitions:
                 directory.prepare_recovery_points()()
                 directory.is_new = False
 
     def forget_missing(self, partition: TopicPartition) -> None:
         """Allow a lost partition to start with an empty log."""
-        for directory in self._live():
+        for directory in self.live():
             directory.forget_missing(partition)
 
     # -- future logs -------------------------------------------------------------------------------
@@ -598,9 +603,9 @@ class LogManager:
         target.promote(partition, topic_id, source.compacted_to(partition))
         source.forget(partition)
         self._logs[partition] = new
-        self._rolled.discard(old)
+        self.upkeep.rolled.discard(old)
         old.release()
-        self._removals.add(now_ms + old.config.file_delete_delay_ms, [deleted])
+        self.upkeep.removals.add(now_ms + old.config.file_delete_delay_ms, [deleted])
         return new
 
     def _undo(self, renames: list[tuple[LogDirectory, str, str]]) -> None:
@@ -691,77 +696,11 @@ class LogManager:
         return log
 
     def _note_roll(self, log: Log) -> None:
-        self._rolled.add(log)
+        self.upkeep.rolled.add(log)
         if self.on_roll is not None and self._logs.get(log.topic_partition, log) is log:
             self.on_roll(log)
 
     # -- periodic work -----------------------------------------------------------------------------
-
-    def flush_dirty(self, now_ms: int) -> Iterator[tuple[Log, FlushTask]]:
-        """Return the flushes that are due: sealed segments, and logs whose `flush.ms` has passed.
-
-        Run each task off the loop, then call `log.flushed(task)`, before the next is asked for:
-        preparing it may write the log's epochs. Every ten seconds will do.
-        """
-        rolled, self._rolled = self._rolled, set()
-        for log in self._all():
-            if not self._is_open(log):
-                continue  # deleted since the last task
-            if now_ms - log.last_flushed_ms >= log.config.flush_ms:
-                log.last_flushed_ms = now_ms
-                task = log.prepare_flush()
-            elif log in rolled:
-                task = log.prepare_flush(log.segments.active.base_offset)
-            else:
-                continue
-            if task is not None:
-                yield log, task
-
-    def _is_open(self, log: Log) -> bool:
-        partition = log.topic_partition
-        futures = (one.future_logs.get(partition) for one in self.directories)
-        return self._logs.get(partition) is log or log in futures
-
-    def retention(self, now_ms: int) -> int:
-        """Run one pass of retention over all logs, every log.retention.check.interval.ms; return
-        the number of deleted segments.
-
-        It also expires idle producers and closes unused handles. Logs that are being moved are kept
-        whole, as in Kafka.
-        """
-        count = 0
-        for log in self._all():
-            if not self.is_moving(log.topic_partition):
-                count += log.delete_old_segments(now_ms)
-            log.producers.expire(now_ms)
-            log.segments.release_idle(log.recovery_point)
-        return count
-
-    def prepare_removals(self, now_ms: int) -> list[Callable[[], None]]:
-        """Removals of files and folders of what was deleted `file.delete.delay.ms` ago; call them
-        off the loop."""
-        prepared = [log.removals.prepare(now_ms) for log in self._all() if len(log.removals)]
-        return [
-            remove
-            for remove in (*prepared, self._prepare_folder_removals(now_ms))
-            if remove is not None
-        ]
-
-    def _prepare_folder_removals(self, now_ms: int) -> Callable[[], None] | None:
-        """Remove a folder once the recovery points no longer name it; before that it would count as
-        lost after a crash."""
-        if not self._removals.is_due(now_ms):
-            return None
-        writes = [directory.prepare_recovery_points() for directory in self._live()]
-        return self._removals.prepare(now_ms, lambda: _call_all(writes))
-
-    def prepare_checkpoints(self) -> Callable[[], None]:
-        """Recovery points, high watermarks and log starts of now; call the result off the loop.
-
-        One at a time: two at once would write the same file.
-        """
-        writes = [directory.prepare_checkpoints() for directory in self._live()]
-        return lambda: _call_all(writes)
 
     # -- compaction --------------------------------------------------------------------------------
 
@@ -786,15 +725,3 @@ class LogManager:
         """The recovery points of the directory in which a log lies; call the result off the
         loop."""
         return self._directory_of(partition).prepare_recovery_points()
-
-    def prepare_high_watermarks(self) -> list[Callable[[], None]]:
-        """Writes of `replication-offset-checkpoint`, one for each directory in which a high
-        watermark moved since the last; call them off the loop. Every
-        replica.high.watermark.checkpoint.interval.ms."""
-        writes = [directory.prepare_high_watermarks() for directory in self._live()]
-        return [write for write in writes if write is not None]
-
-
-def _call_all(functions: Iterable[Callable[[], None]]) -> None:
-    for function in functions:
-        function()

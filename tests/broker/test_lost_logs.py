@@ -166,7 +166,7 @@ def test_a_topic_of_the_same_name_is_created_again(disk: Disk) -> None:
 
 def test_a_deleted_log_is_not_missed(disk: Disk) -> None:
     """A topic of the name was created again, and the broker crashed before it had its folders."""
-    disk.path.logs.prepare_checkpoints()()
+    disk.path.logs.upkeep.prepare_checkpoints()()
     disk.path.delete("t")
     path = disk.path
     path.image = with_topic(path.image, "t", 4)

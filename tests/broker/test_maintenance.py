@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """The methods of a `LogManager` that the timers call."""
+    """The methods of a `LogManager` and its upkeep that the timers call."""
 
     def __init__(self) -> None:
+        self.upkeep = self
         self.calls: list[str] = []
         self.removers: list[int] = []  # threads
         self.changed = asyncio.Event()
@@ -32,17 +33,17 @@ class Recorder:
         if self.error is not None:
             raise self.error
 
-    def retention(self, now_ms: int) -> int:
+    def retention(self, now_ms: int) -> list[int]:
         self._note("retention")
-        return 1
+        return [1, 0]
 
-    def prepare_removals(self, now_ms: int) -> list[Callable[[], None]]:
+    def prepare_removals(self, now_ms: int) -> list[Callable[[], None] | None]:
         self._note("removals")
-        return [lambda: self.removers.append(threading.get_ident())]
+        return [None, lambda: self.removers.append(threading.get_ident())]
 
-    def flush_dirty(self, now_ms: int) -> list[tuple[Any, Callable[[], None]]]:
+    def flush_dirty(self, now_ms: int) -> list[tuple[Any, Callable[[], None]] | None]:
         self.calls.append("flush")
-        return [(self, lambda: self.calls.append("fsync"))]
+        return [None, (self, lambda: self.calls.append("fsync"))]
 
     def flushed(self, task: object) -> None:
         self.calls.append("flushed")
@@ -51,7 +52,10 @@ class Recorder:
         self._note("compaction")
         return []
 
-    def prepare_checkpoints(self) -> Callable[[], None]:
+    def note_offsets(self) -> list[None]:
+        return [None]
+
+    def prepare_noted_checkpoints(self) -> Callable[[], None]:
         self._note("checkpoints")
         return lambda: self.calls.append("written")
 

@@ -142,4 +142,4 @@ def settle_disk(server: Any) -> None:
     logs = server.replicas.logs
     for log in logs.loaded():
         log.flush()
-    logs.prepare_checkpoints()()
+    logs.upkeep.prepare_checkpoints()()

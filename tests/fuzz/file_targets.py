@@ -146,7 +146,7 @@ def _log_stops() -> tuple[Stop, ...]:
     log = logs.create(PARTITION, TOPIC_ID, SMALL)
     _write_log(log)
     log.flush()
-    logs.prepare_checkpoints()()
+    logs.upkeep.prepare_checkpoints()()
     logs.prepare_compacted(PARTITION, 4)()
     write_transaction(log, 8, ControlType.ABORT)
     killed = _files_of(disk)

@@ -118,7 +118,7 @@ class Cuts:
             case "flush":
                 log.flush()
             case "checkpoint":
-                self.logs.prepare_checkpoints()()
+                self.logs.upkeep.prepare_checkpoints()()
             case "cut":
                 offset = rng.choice([*self.batches, log.log_end_offset])
                 self._is_to_end_at(offset)

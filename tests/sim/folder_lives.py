@@ -164,10 +164,10 @@ class FolderLives:
                 old, self.image = self.image, self._image()
                 self.replicas.apply(MetadataDelta(old, self.image), self.image)
             case "checkpoint":
-                self.logs.prepare_checkpoints()()
+                self.logs.upkeep.prepare_checkpoints()()
             case _:
                 self.now_ms += 60
-                for remove in self.logs.prepare_removals(self.now_ms):
+                for remove in filter(None, self.logs.upkeep.prepare_removals(self.now_ms)):
                     remove()
         self.disk.die_at = None
         self._check()

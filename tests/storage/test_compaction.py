@@ -394,7 +394,7 @@ def test_compact_and_delete(files: SimFiles) -> None:
     fill(log, timestamp=NOW + 6000)
     log.roll(NOW)
     clean(manager)
-    manager.retention(NOW + 11_050)
+    sum(manager.upkeep.retention(NOW + 11_050))
     assert log.log_start_offset > 0
     assert all(record[0] >= log.log_start_offset for record in records_of(log))
     fill(log, timestamp=NOW + 12_000)
@@ -447,7 +447,7 @@ def test_a_deleted_topic_leaves_the_checkpoint(disk: SimDisk, files: SimFiles) -
     clean(manager)
     assert manager.compacted_to(PARTITION) > 0
     manager.delete(PARTITION)
-    manager.prepare_checkpoints()()
+    manager.upkeep.prepare_checkpoints()()
     assert files.read_bytes(CHECKPOINT) == b"0\n0\n"
     log = manager.create(PARTITION, b"j" * 16, compacted())
     log.assign_epoch(0)

@@ -79,7 +79,7 @@ def begun(seed):
     fill(log, 10, timestamp=NOW + 1000)
     log.roll(NOW)
     log.flush()
-    manager.prepare_checkpoints()()
+    manager.upkeep.prepare_checkpoints()()
     return disk, manager, log
 
 
@@ -198,7 +198,7 @@ class CompactedLog(RuleBasedStateMachine):
     @rule(milliseconds=st.integers(1, 3000))
     def time_goes(self, milliseconds):
         self.now += milliseconds
-        for remove in self.manager.prepare_removals(self.now):
+        for remove in filter(None, self.manager.upkeep.prepare_removals(self.now)):
             remove()
 
     @rule()
@@ -242,7 +242,7 @@ class CompactedLog(RuleBasedStateMachine):
         if task is not None:
             task()
             self.log.flushed(task)
-        self.manager.prepare_checkpoints()()
+        self.manager.upkeep.prepare_checkpoints()()
         self.flushed_to = self.log.recovery_point
 
     @rule()

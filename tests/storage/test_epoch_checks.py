@@ -40,7 +40,7 @@ def exchange(broker, entries, *, is_killed):
     """Stop in order or be killed, and leave these entries on disk."""
     if is_killed:
         broker.logs.get(PARTITION).flush()
-        broker.logs.prepare_checkpoints()()
+        broker.logs.upkeep.prepare_checkpoints()()
         broker.disk.kill()
         broker.files = broker.disk.files()
     else:
@@ -212,7 +212,7 @@ def test_an_epoch_that_rotted_upward_is_not_recovered(
 ) -> None:
     """It lies above the checkpoint's newest one; the next batch is of an older epoch again."""
     log = broker.create(2, config())
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     for leader_epoch in (3, 3, 4, 4):
         append(log, leader_epoch=leader_epoch)
     rot(broker, log, [number], 700)

@@ -49,8 +49,8 @@ def test_a_failed_directory_drops_its_logs_and_the_other_still_works(disk: SimDi
         broker.logs.get(A0)
     assert [key for key, _ in broker.logs.items()] == [A1]
     assert broker.create(B0).folder == "two/b-c-0"
-    broker.logs.prepare_checkpoints()()
-    for _, task in broker.logs.flush_dirty(NOW + 1_000_000):
+    broker.logs.upkeep.prepare_checkpoints()()
+    for _, task in filter(None, broker.logs.upkeep.flush_dirty(NOW + 1_000_000)):
         task()
     assert disk.trouble.violation is None
     with pytest.raises(OSError, match="no"):
@@ -102,7 +102,7 @@ def test_an_empty_log_that_a_power_failure_takes_is_not_missed(disk: SimDisk) ->
     broker = Broker(disk)
     broker.create(B0, 1)
     broker.logs.create(A0, b"i" * 16, broker.logs.get(B0).config)
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     disk.change("remove_tree", "data/a-0")
     broker.crash()
     assert broker.logs.missing() == set()
@@ -127,7 +127,7 @@ def test_a_directory_that_cannot_be_read_at_the_start_is_offline(disk: SimDisk) 
     assert logs.clean_broker_epoch == -1
     assert not logs.has_new_directory
     assert broker.create(B0).folder == "one/b-c-0"
-    logs.prepare_checkpoints()()
+    logs.upkeep.prepare_checkpoints()()
     with pytest.raises(OSError, match="unreadable"):
         logs.shutdown(NOW)
     disk.trouble.calm()
@@ -170,7 +170,7 @@ def test_a_directory_that_fails_while_its_logs_are_recovered_is_offline(disk: Si
     broker = Broker(disk, ("one", "two"))
     broker.create(A0, 9)
     broker.create(A1, 9)
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     disk.kill()
     disk.trouble._bad = disk.names["two/a-1/00000000000000000000.log"]
     broker.start()

@@ -48,7 +48,7 @@ class Broker:
         self.files.write_atomic(path, data)
 
     def remove_deleted(self):
-        for remove in self.logs.prepare_removals(NOW + 60_000):
+        for remove in filter(None, self.logs.upkeep.prepare_removals(NOW + 60_000)):
             remove()
 
     def create(self, batches=3):
@@ -218,7 +218,7 @@ def test_a_batch_that_is_there_after_a_power_failure_has_its_topic_id() -> None:
 
 def test_a_log_that_was_never_written_to_is_made_again_and_not_missed(broker: Broker) -> None:
     broker.create(0)
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     broker.disk.kill()
     broker.disk.files().write_atomic("data/a-0/partition.metadata", b"")
     broker.start()

@@ -122,7 +122,7 @@ def test_it_takes_the_others_place(broker: Broker) -> None:
     assert (deleted, moved) == (f"one/a-0.{ID.hex()}-delete", "two/a-0")
     assert everything(future) == before
     check_indexes(future)
-    for remove in broker.logs.prepare_removals(NOW + 100):
+    for remove in filter(None, broker.logs.upkeep.prepare_removals(NOW + 100)):
         remove()
     assert broker.names() == ["two/a-0"]
 
@@ -206,7 +206,7 @@ def test_rolls_of_a_future_log_are_flushed_without_a_report(broker: Broker) -> N
     copy(current, future := broker.move())
     assert len(future.segments) > 2
     assert not heard
-    for log, task in broker.logs.flush_dirty(NOW):
+    for log, task in filter(None, broker.logs.upkeep.flush_dirty(NOW)):
         task()
         log.flushed(task)
     assert future.recovery_point == future.segments.active.base_offset
@@ -266,7 +266,7 @@ def test_deleting_a_partition_deletes_both(broker: Broker) -> None:
     assert all(name.endswith("-delete") for name in broker.names())
     broker.restart()
     assert broker.logs.get(A0) is None
-    for remove in broker.logs.prepare_removals(NOW):
+    for remove in filter(None, broker.logs.upkeep.prepare_removals(NOW)):
         remove()
     assert broker.names() == []
 
@@ -275,9 +275,9 @@ def test_retention_leaves_alone_what_is_moving(broker: Broker) -> None:
     broker.settings = config(internal_segment_bytes=500, retention_bytes=0)
     current = broker.create()
     copy(current, future := broker.move())
-    assert broker.logs.retention(NOW) == 0
+    assert sum(broker.logs.upkeep.retention(NOW)) == 0
     broker.logs.replace_current(A0, NOW)
-    assert broker.logs.retention(NOW) > 0
+    assert sum(broker.logs.upkeep.retention(NOW)) > 0
     assert future.log_start_offset > 0
 
 
@@ -388,7 +388,7 @@ def test_a_crash_in_any_step_leaves_one_whole_log(step: int, power: bool) -> Non
         assert everything(broker.logs.get(A0)) == before
         assert broker.dirs() == ("two", None)
         broker.restart()
-        for remove in broker.logs.prepare_removals(NOW):
+        for remove in filter(None, broker.logs.upkeep.prepare_removals(NOW)):
             remove()
         assert broker.names() == ["two/a-0"]
         assert everything(broker.logs.get(A0)) == before
@@ -426,7 +426,7 @@ def test_folders_that_are_no_move_go_at_the_start(broker: Broker) -> None:
     broker.start()
     assert broker.dirs() == ("one", "two")
     assert broker.logs.future(A0).log_end_offset == 8
-    for remove in broker.logs.prepare_removals(NOW):
+    for remove in filter(None, broker.logs.upkeep.prepare_removals(NOW)):
         remove()
     assert broker.names() == ["one/a-0", f"two/a-0.{UNIQUE}-future"]
 

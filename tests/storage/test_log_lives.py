@@ -49,7 +49,7 @@ class Life:
         self.log.flush()
 
     def checkpoint(self):
-        self.broker.logs.prepare_checkpoints()()
+        self.broker.logs.upkeep.prepare_checkpoints()()
 
     def lead(self):
         self.epoch += 1

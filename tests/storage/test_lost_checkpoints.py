@@ -185,7 +185,7 @@ def test_a_directory_without_its_recovery_points_is_not_taken_for_a_new_one(
     """Else topics that were created while the broker was away would count as lost with it."""
     assert broker.logs.has_new_directory
     append(broker.create(1, PLAIN))
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     if is_orderly:
         broker.logs.shutdown(NOW)
     else:
@@ -207,14 +207,14 @@ def test_without_recovery_points_gaps_of_compaction_stay(
     log.flush()
     before = offsets(log)
     assert before[-1] == (10, 11)
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     broker.disk.kill()
     broker.files = broker.disk.files()
     broker.files.remove("data/recovery-point-offset-checkpoint")
     if content is not None:
         broker.files.write_atomic("data/recovery-point-offset-checkpoint", content)
     assert offsets(broker.reopen(PLAIN)) == before
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     assert offsets(broker.crash(PLAIN)) == before
 
 
@@ -243,7 +243,7 @@ def test_a_wrong_log_start_hides_nothing_after_a_kill(
     if is_flushed:
         log.flush()
     log.maybe_increment_log_start(moved_to, "DeleteRecords")
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     append(log, 2, leader_epoch=2)
     append(log, 2, leader_epoch=3)
     before = (log.log_start_offset, log.log_end_offset, offsets(log))
@@ -264,11 +264,11 @@ def test_a_log_start_that_was_noted_outlives_a_crash(
     if is_flushed:
         log.flush()
     log.maybe_increment_log_start(moved_to, "DeleteRecords")
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     for _ in range(2):
         log = broker.crash(settings, power=power)
         assert log.log_start_offset == moved_to
-        broker.logs.prepare_checkpoints()()
+        broker.logs.upkeep.prepare_checkpoints()()
 
 
 @pytest.mark.parametrize("settings", [PLAIN, TIERED])
@@ -281,11 +281,11 @@ def test_a_crash_while_it_is_noted_leaves_the_old_or_the_new_log_start(
         broker = Broker(SimDisk(step))
         log = broker.create(12, settings)
         log.flush()
-        broker.logs.prepare_checkpoints()()
+        broker.logs.upkeep.prepare_checkpoints()()
         log.maybe_increment_log_start(moved_to, "DeleteRecords")
         broker.disk.die_at = broker.disk.operations + step
         with contextlib.suppress(MachineDiedError):
-            broker.logs.prepare_checkpoints()()
+            broker.logs.upkeep.prepare_checkpoints()()
         broker.disk.calm()
         log = broker.crash(settings, power=bool(step % 2))
         assert log.log_start_offset in {0, moved_to}
@@ -297,11 +297,11 @@ def test_a_crash_while_it_is_noted_leaves_the_old_or_the_new_log_start(
 def test_only_partitions_whose_log_start_rose_cost_a_sync(broker: Broker) -> None:
     log = broker.create(12)
     log.flush()
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
 
     def syncs():
         before = broker.disk.syncs
-        broker.logs.prepare_checkpoints()()
+        broker.logs.upkeep.prepare_checkpoints()()
         return broker.disk.syncs - before
 
     idle = syncs()
@@ -315,7 +315,7 @@ def test_a_partition_that_is_deleted_meanwhile_does_not_stop_the_checkpoints(
 ) -> None:
     log = broker.create(12)
     log.maybe_increment_log_start(3, "DeleteRecords")
-    write = broker.logs.prepare_checkpoints()
+    write = broker.logs.upkeep.prepare_checkpoints()
     broker.files.remove_tree(log.folder)
     write()
     assert broker.logs.directories[0].failure is None

@@ -8,6 +8,7 @@ import pytest
 
 from support.logs import NOW, append, config, offsets
 from tidelog.simulation.disk import SimDisk
+from tidelog_storage import directory
 from tidelog_storage.checkpoints import read_partition_metadata
 from tidelog_storage.directory import LogDirectoryError
 from tidelog_storage.manager import LogManager
@@ -58,7 +59,7 @@ class Broker:
         return log
 
     def remove_deleted(self, now_ms):
-        for remove in self.logs.prepare_removals(now_ms):
+        for remove in filter(None, self.logs.upkeep.prepare_removals(now_ms)):
             remove()
 
 
@@ -112,7 +113,7 @@ def test_a_crash_recovers_all_logs_at_the_start(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.create(A0, 5)
     broker.create(B0, 1)
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     append(broker.logs.get(A0), 2)
     broker.crash()
     assert not broker.logs.directories[0].had_clean_shutdown
@@ -132,12 +133,12 @@ def test_flushed_records_survive_a_power_failure(disk: SimDisk) -> None:
         disk = SimDisk(seed)
         broker = Broker(disk)
         log = broker.create(A0, 12)
-        for one, task in broker.logs.flush_dirty(NOW):
+        for one, task in filter(None, broker.logs.upkeep.flush_dirty(NOW)):
             task()
             one.flushed(task)
         durable = log.recovery_point
         assert durable == log.segments.active.base_offset > 0
-        broker.logs.prepare_checkpoints()()
+        broker.logs.upkeep.prepare_checkpoints()()
         append(log, 2)
         broker.crash(power=True)
         log = broker.logs.get(A0)
@@ -150,7 +151,7 @@ def test_truncation_lowers_the_checkpoint_at_once(disk: SimDisk) -> None:
     broker = Broker(disk)
     log = broker.create(A0, 9)
     log.flush()
-    late = broker.logs.prepare_checkpoints()
+    late = broker.logs.upkeep.prepare_checkpoints()
     late()
     assert broker.files.read_bytes("data/recovery-point-offset-checkpoint") == b"0\n1\na 0 18\n"
     log.truncate_to(4, NOW)
@@ -165,38 +166,63 @@ def test_high_watermarks_are_written_when_they_moved(disk: SimDisk) -> None:
     log = broker.create(A0, 3)
     log.set_high_watermark(2)
     name = "data/replication-offset-checkpoint"
-    (write,) = broker.logs.prepare_high_watermarks()
+    list(broker.logs.upkeep.note_offsets())
+    (write,) = broker.logs.upkeep.prepare_high_watermarks()
     write()
     assert broker.files.read_bytes(name) == b"0\n1\na 0 2\n"
-    assert broker.logs.prepare_high_watermarks() == []
+    list(broker.logs.upkeep.note_offsets())
+    assert broker.logs.upkeep.prepare_high_watermarks() == []
     log.set_high_watermark(4)
-    (late,) = broker.logs.prepare_high_watermarks()
+    list(broker.logs.upkeep.note_offsets())
+    (late,) = broker.logs.upkeep.prepare_high_watermarks()
     log.set_high_watermark(6)
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     assert broker.files.read_bytes(name) == b"0\n1\na 0 6\n"
-    assert broker.logs.prepare_high_watermarks() == []
+    list(broker.logs.upkeep.note_offsets())
+    assert broker.logs.upkeep.prepare_high_watermarks() == []
     late()
     assert broker.files.read_bytes(name) == b"0\n1\na 0 6\n", "the newest content wins"
     broker.crash()
     assert broker.logs.get(A0).high_watermark == 6
 
 
+def test_periodic_work_is_done_in_parts(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is deleted or made between two parts is neither noted nor looked at."""
+    monkeypatch.setattr(directory, "LOGS_AT_ONCE", 2)
+    broker = Broker(disk)
+    upkeep = broker.logs.upkeep
+    for index in range(5):
+        broker.create(TopicPartition("p", index), 1)
+    assert len(list(upkeep.retention(NOW))) == 3
+    assert list(upkeep.prepare_removals(NOW)) == [None, None]
+    assert sum(due is None for due in upkeep.flush_dirty(NOW + 10**9)) == 2
+    parts = upkeep.note_offsets()
+    next(parts)
+    for index in (0, 4):
+        broker.logs.delete(TopicPartition("p", index), NOW)
+    assert list(parts) == [None]
+    upkeep.prepare_noted_checkpoints()()
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        lines = broker.files.read_bytes(f"data/{name}").decode().splitlines()
+        assert [line.rsplit(" ", 1)[0] for line in lines[2:]] == ["p 1", "p 2", "p 3"]
+
+
 def test_flush_dirty(disk: SimDisk) -> None:
     broker = Broker(disk)
     log = broker.create(A0, 1)
-    assert list(broker.logs.flush_dirty(NOW)) == []
+    assert list(broker.logs.upkeep.flush_dirty(NOW)) == []
     for _ in range(10):
         append(log, 2)
-    ((found, task),) = broker.logs.flush_dirty(NOW)
+    ((found, task),) = filter(None, broker.logs.upkeep.flush_dirty(NOW))
     assert found is log
     assert task.offset == log.segments.active.base_offset
-    assert list(broker.logs.flush_dirty(NOW)) == []
+    assert list(broker.logs.upkeep.flush_dirty(NOW)) == []
     log.config = config(flush_ms=1000)
-    ((_, task),) = broker.logs.flush_dirty(NOW)
+    ((_, task),) = filter(None, broker.logs.upkeep.flush_dirty(NOW))
     assert task.offset == log.log_end_offset
     append(log, 1)
-    assert list(broker.logs.flush_dirty(NOW + 999)) == []
-    assert len(list(broker.logs.flush_dirty(NOW + 1000))) == 1
+    assert list(broker.logs.upkeep.flush_dirty(NOW + 999)) == []
+    assert len(list(broker.logs.upkeep.flush_dirty(NOW + 1000))) == 1
 
 
 def test_logs_that_are_not_durable_are_counted(disk: SimDisk) -> None:
@@ -214,7 +240,7 @@ def test_a_log_that_is_deleted_before_its_turn_is_not_flushed(disk: SimDisk) -> 
     broker = Broker(disk)
     logs = [broker.create(partition, 9) for partition in (A0, A1)]
     asked = []
-    for one, task in broker.logs.flush_dirty(NOW):
+    for one, task in filter(None, broker.logs.upkeep.flush_dirty(NOW)):
         asked.append(one)
         broker.logs.delete(A1, NOW)
         task()
@@ -233,7 +259,7 @@ def test_epochs_that_cannot_be_written_are_not_flushed_past(
     with monkeypatch.context() as broken:
         broken.setattr(broker.files, "write_atomic", fail)
         with pytest.raises(OSError, match="No space left"):
-            list(broker.logs.flush_dirty(NOW))
+            list(broker.logs.upkeep.flush_dirty(NOW))
     assert log.recovery_point == 0
     log.flush()
     assert log.recovery_point == log.log_end_offset
@@ -264,7 +290,7 @@ def test_what_is_being_removed_shares_its_name_with_nothing(disk: SimDisk) -> No
     broker = Broker(disk)
     broker.create(A0, 2)
     broker.logs.delete(A0, NOW)
-    (removal,) = broker.logs.prepare_removals(NOW + 100)
+    (removal,) = filter(None, broker.logs.upkeep.prepare_removals(NOW + 100))
     broker.create(A0, 2)  # the same topic: the replica is back
     broker.logs.delete(A0, NOW + 100)
     names = [f"a-0.{ID.hex()}-2-delete", f"a-0.{ID.hex()}-delete"]
@@ -283,7 +309,7 @@ def test_delete_before_it_was_loaded(disk: SimDisk) -> None:
     broker.restart()
     broker.logs.delete(A0)
     assert list(broker.logs.items()) == []
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     assert broker.files.read_bytes("data/replication-offset-checkpoint") == b"0\n0\n"
 
 
@@ -308,7 +334,7 @@ def test_a_topic_of_a_deleted_ones_name_begins_at_nothing(
     log.set_high_watermark(log.log_end_offset)
     log.maybe_increment_log_start(15, "DeleteRecords")
     log.flush()
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     broker.logs.delete(A0, NOW)
     if crashed_before:
         broker.crash()
@@ -326,10 +352,10 @@ def test_a_topic_of_a_deleted_ones_name_begins_at_nothing(
 def test_nothing_is_written_for_new_topics_of_new_names(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.create(A0, 1)
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     broker.logs.delete(A0, NOW)
-    broker.logs.prepare_checkpoints()()
-    broker.logs.prepare_checkpoints()()  # the one before is on disk by now
+    broker.logs.upkeep.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()  # the one before is on disk by now
     before = disk.names["data/log-start-offset-checkpoint"]
     broker.create(A0)
     broker.create(B0)
@@ -341,22 +367,22 @@ def test_retention_of_all_logs(disk: SimDisk) -> None:
     for key in (A0, B0):
         log = broker.create(key, 9)
         log.config = config(internal_segment_bytes=500, retention_bytes=0, file_delete_delay_ms=0)
-    removed = broker.logs.retention(NOW)
+    removed = sum(broker.logs.upkeep.retention(NOW))
     assert removed > 4
     assert [log.size_in_bytes for _, log in broker.logs.items()] == [0, 0]
     assert [name for name in broker.files.list("data/a-0") if name.endswith(".deleted")]
     broker.remove_deleted(NOW)
     assert not [name for name in broker.files.list("data/a-0") if name.endswith(".deleted")]
-    assert broker.logs.prepare_removals(NOW) == []
+    assert list(broker.logs.upkeep.prepare_removals(NOW)) == []
 
 
 def test_idle_producers_are_forgotten(disk: SimDisk) -> None:
     broker = Broker(disk)
     log = broker.create(A0)
     append(log, 1, producer_id=3, producer_epoch=0, base_sequence=0)
-    broker.logs.retention(NOW + 86_399_000)
+    sum(broker.logs.upkeep.retention(NOW + 86_399_000))
     assert 3 in log.producers.producers
-    broker.logs.retention(NOW + 86_400_001)
+    sum(broker.logs.upkeep.retention(NOW + 86_400_001))
     assert log.producers.producers == {}
 
 

@@ -176,7 +176,7 @@ def test_without_copies_the_log_start_follows(log: Log) -> None:
 
 def test_a_crash_restores_no_log_start_of_what_was_never_copied(broker: Broker, log: Log) -> None:
     """It would send readers to the remote tier (seed 140 of three brokers)."""
-    broker.logs.prepare_checkpoints()()  # of the log start as it is before
+    broker.logs.upkeep.prepare_checkpoints()()  # of the log start as it is before
     log.config = config(
         remote_storage_enable=True, remote_log_copy_disable=True, retention_bytes=1, **LOCAL
     )
@@ -230,7 +230,7 @@ def test_they_are_whole_after_a_crash(power: bool) -> None:
     for seed in range(10):
         broker = Broker(SimDisk(seed))
         log = broker.create(12)
-        broker.logs.prepare_checkpoints()()
+        broker.logs.upkeep.prepare_checkpoints()()
         if seed % 2:
             log.flush()
         check_sealed(broker, broker.crash(power=power))
@@ -279,7 +279,7 @@ def test_the_remote_part_outlives_every_stop(power: bool | None) -> None:
     copied(log, 12)
     log.flush()
     before = (*starts(log), log.log_end_offset, log.epochs.entries, offsets(log, start=14))
-    broker.logs.prepare_checkpoints()()
+    broker.logs.upkeep.prepare_checkpoints()()
     log = broker.restart() if power is None else broker.crash(power=power)
     assert before == (*starts(log), log.log_end_offset, log.epochs.entries, offsets(log, start=14))
     assert log.highest_remote_offset == -1, "the tier tells it anew"
@@ -334,9 +334,9 @@ def test_nothing_is_deleted_before_the_topics_configuration_is_known(broker: Bro
     broker.logs.open(now_ms=NOW, cluster_id="c", node_id=1, new_directory_id=lambda: b"d" * 16)
     log = broker.logs.get(PARTITION)
     log.set_high_watermark(log.log_end_offset)
-    assert broker.logs.retention(NOW + 10**12) == 0
+    assert sum(broker.logs.upkeep.retention(NOW + 10**12)) == 0
     log.config = config(retention_ms=1)
-    assert broker.logs.retention(NOW + 10**12) > 0
+    assert sum(broker.logs.upkeep.retention(NOW + 10**12)) > 0
 
 
 def test_the_switch_alone_makes_nothing_forgotten(broker: Broker) -> None:
@@ -439,7 +439,7 @@ def test_death_in_any_operation_of_a_restart(batches: int, power: bool) -> None:
         log = broker.create(batches)
         log.id_file.sync()  # as before its first batch
         log.flush()
-        broker.logs.prepare_checkpoints()()
+        broker.logs.upkeep.prepare_checkpoints()()
         before = [header for header, _ in read_all(log)]
         broker.disk.die_at = broker.disk.operations + number
         try:

@@ -190,7 +190,7 @@ class TieredLog(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self):
-        self.logs.prepare_checkpoints()()
+        self.logs.upkeep.prepare_checkpoints()()
 
     @rule()
     def flush(self):

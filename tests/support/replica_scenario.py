@@ -103,7 +103,7 @@ class Scenario:
             log = self.log(name)
             if lost_from and name in lost_from:
                 log.truncate_to(lost_from[name])
-            path.logs.prepare_checkpoints()()
+            path.logs.upkeep.prepare_checkpoints()()
             log.flush()
             path.logs.abandon()
             self.stopped.add(self.names[name])
