@@ -9,6 +9,7 @@ import pytest
 
 from support.data_path import DataPath, batch, topic_id
 from tidelog.cluster.metadata.image import BrokerImage
+from tidelog.replication import alter_partition
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import AlterPartitionResponse
 from tidelog_protocol.messages.data import FetchRequest
@@ -113,6 +114,26 @@ def test_a_follower_that_has_caught_up_joins(leader: Leader) -> None:
         assert partition.log.high_watermark == 1
         assert len(leader.controller.requests) == 1
         await path.replicas.stop()
+
+    asyncio.run(run())
+
+
+def test_a_request_has_few_changes(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands at once would hold the loop of the controller."""
+    monkeypatch.setattr(alter_partition, "ELEMENTS_AT_ONCE", 8)  # two of two replicas
+
+    async def run() -> None:
+        path = leader.path
+        path.create("foo", 5, replicas=(1, 2), isr=(1,))
+        leader.fetch(0, 0, 0, 0, 0)
+        for number, indexes in enumerate(([0, 1], [2, 3], [4])):
+            request = await leader.controller.asked(number + 1)
+            assert [one.partition_index for one in request.topics[0].partitions] == indexes
+            await leader.controller.answer(
+                *(_Answer(partition_index=index, **ISR_NOW) for index in indexes)
+            )
+        assert [path.partition("foo", index).isr for index in range(5)] == [(1, 2)] * 5
+        assert len(leader.controller.requests) == 3
 
     asyncio.run(run())
 

@@ -11,7 +11,7 @@ import pytest
 from support.handler_calls import RecordingPeer
 from support.wire_client import request_bytes
 from tidelog.network.dispatch import Dispatcher
-from tidelog.network.request_limits import BROKERS_MAX, ELEMENTS_MAX, NAMES_MAX, elements_max
+from tidelog.network.request_limits import ELEMENTS_MAX, NAMES_MAX, elements_max
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages.admin import DeleteTopicsRequest
@@ -105,4 +105,4 @@ def test_lists_of_names_have_the_lower_limit() -> None:
     assert elements_max(ApiKey.BROKER_REGISTRATION) == NAMES_MAX
     assert elements_max(ApiKey.PRODUCE) == ELEMENTS_MAX
     assert elements_max(ApiKey.FETCH) == ELEMENTS_MAX
-    assert elements_max(ApiKey.ALTER_PARTITION) == BROKERS_MAX
+    assert elements_max(ApiKey.ALTER_PARTITION) == ELEMENTS_MAX

@@ -16,9 +16,6 @@ ELEMENTS_MAX = 25_000
 """Elements of all arrays of a request, with those within them, and its tagged fields: 10,000 topics
 with a partition each, and some more."""
 
-BROKERS_MAX = 100_000
-"""The same in what brokers tell controllers of all their partitions."""
-
 NAMES_MAX = 10_000
 """The same where a request is a list of names or filters: each costs more than to decode it."""
 
@@ -55,11 +52,6 @@ _OF_NAMES = frozenset(
 )
 
 
-_OF_BROKERS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS})
-
-
 def elements_max(api_key: ApiKey) -> int:
     """Return the budget of one request of this API."""
-    if api_key in _OF_BROKERS:
-        return BROKERS_MAX
     return NAMES_MAX if api_key in _OF_NAMES else ELEMENTS_MAX
