@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.authorization.guard import Answer
@@ -10,6 +11,8 @@ from tidelog.security.acls import Operation, ResourceType
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tidelog.authorization.guard import Call, Verdict
 
 __all__ = [
@@ -83,25 +86,28 @@ def add_partitions_to_txn(call: Call) -> Verdict:
         Operation.WRITE,
         (topic for topic in request.v3_and_below_topics if not is_internal_topic(topic.name)),
     )
-    if not denied:
-        return None
-    answer = call.refuse(ErrorCode.OPERATION_NOT_ATTEMPTED)
-    for topic in answer.response.results_by_topic_v3_and_below:
+    return Answer(make=partial(_none_added, call, denied)) if denied else None
+
+
+def _none_added(call: Call, denied: Collection[str]) -> Any:
+    response = call.refuse(ErrorCode.OPERATION_NOT_ATTEMPTED).response
+    for topic in response.results_by_topic_v3_and_below:
+        is_denied = topic.name in denied or is_internal_topic(topic.name)
         for partition in topic.results_by_partition:
-            if topic.name in denied or is_internal_topic(topic.name):
+            if is_denied:
                 partition.partition_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif call.image.partition(topic.name, partition.partition_index) is None:
                 partition.partition_error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return answer
+    return response
 
 
 def describe_producers(call: Call) -> Verdict:
     """DescribeProducers: READ on each topic."""
     verdict = call.without(call.denied(Operation.READ, call.request.topics))
-    if isinstance(verdict, Answer):
-        return Answer(_explained(verdict.response))
     if verdict is None:
         return None
+    if isinstance(verdict, Answer):
+        return Answer(make=lambda: _explained(verdict.response))
     return lambda response: _explained(verdict(response))
 
 
