@@ -14,6 +14,7 @@ from tidelog.coordinators.share.values import StateBatch
 from tidelog.network.dispatch import RequestContext
 from tidelog.replication.reads import TRANSACTION_COMMITTED
 from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.shares import share_partitions
 from tidelog.shares.partition_state import ShareLimits
 from tidelog.shares.settings import ShareSettings
 from tidelog_protocol.errors import ErrorCode
@@ -472,6 +473,27 @@ class TestSessions:
             await settled()
             assert (len(shares.partitions), len(shares.partitions.sessions)) == (0, 0)
             assert acquired(await shares.fetched((foo, 0), member="c")) == [(0, 2, 3)]
+
+        tell(story)
+
+    def test_a_large_session_ends_in_parts(
+        self, tell: Tell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(share_partitions, "RELEASED_AT_ONCE", 1)
+
+        async def story(shares: SharePath, foo: bytes) -> None:
+            for index in range(2):
+                shares.path.produce("foo", index, batch(3))
+            await shares.fetched((foo, 0), (foo, 1), member="a")
+            first = shares.fetch((foo, 0), member="b")
+            second = shares.fetch((foo, 1), member="c")
+            shares.disconnect("a")
+            assert acquired(await shares.answer(first)) == [(0, 2, 2)]
+            assert acquired(await shares.answer(second)) == [(0, 2, 2)]
+            shares.disconnect("b")
+            shares.disconnect("c")
+            await settled()
+            assert (len(shares.partitions), len(shares.partitions.sessions)) == (0, 0)
 
         tell(story)
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.share.persister import Persister
     from tidelog.coordinators.share.values import SharePartition
     from tidelog.replication.partition import Partition
-    from tidelog.replication.purgatory import Timers
-    from tidelog.seams import Clock, TimerHandle
+    from tidelog.seams import Clock, TimerHandle, Timers
     from tidelog.shares.counts import ShareCounts
     from tidelog.shares.partition_state import AckBatch
     from tidelog.shares.settings import ShareSettings

@@ -85,6 +85,8 @@ class ShareSessions:
         self._sessions_max = sessions_max
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._owned: dict[object, dict[tuple[str, str], None]] = {}
+        self._members: dict[str, int] = {}
+        """Number of sessions, by group."""
         self._groups: dict[object, dict[str, None]] = {}
         """The groups that an owner has read, also those whose sessions are closed."""
 
@@ -116,6 +118,7 @@ class ShareSessions:
             )
         session = ShareSession(group_id, member_id, partitions, owner)
         self._sessions[group_id, member_id] = session
+        self._members[group_id] = self._members.get(group_id, 0) + 1
         self._owned.setdefault(owner, {})[group_id, member_id] = None
         self._groups.setdefault(owner, {})[group_id] = None
         return session
@@ -139,20 +142,28 @@ class ShareSessions:
 
     def remove(self, group_id: str, member_id: str) -> ShareSession | None:
         """Close a session; None if there was none."""
-        session = self._sessions.pop((group_id, member_id), None)
+        session = self._pop((group_id, member_id))
         if session is not None:
             owned = self._owned.get(session.owner)
             if owned is not None:
                 owned.pop((group_id, member_id), None)
         return session
 
+    def _pop(self, key: tuple[str, str]) -> ShareSession | None:
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            left = self._members[session.group_id] = self._members[session.group_id] - 1
+            if not left:
+                del self._members[session.group_id]
+        return session
+
     def owner_closed(self, owner: object) -> tuple[list[ShareSession], list[str]]:
         """Close the sessions of a connection; return them, and the groups it has read of which no
         member has a session any more."""
-        closed = [self._sessions.pop(key) for key in self._owned.pop(owner, {})]
+        closed = [s for key in self._owned.pop(owner, {}) if (s := self._pop(key)) is not None]
         groups = self._groups.pop(owner, {})
         return closed, [group_id for group_id in groups if not self.has_members(group_id)]
 
     def has_members(self, group_id: str) -> bool:
         """Return whether any member of a group has a session here."""
-        return any(group == group_id for group, _ in self._sessions)
+        return group_id in self._members

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from tidelog.coordinators.share.persister import Persister
     from tidelog.replication.partition import Partition
-    from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Timers
     from tidelog.shares.partition_state import AckBatch
     from tidelog.shares.sessions import ShareSession, TopicIdPartition
     from tidelog.shares.settings import ShareSettings
@@ -43,6 +43,7 @@ _log = logging.getLogger("tidelog.shares")
 
 _GONE = "This broker is no longer the leader of the partition."
 _NEVER_FETCHED = "This server does not host this topic-partition."
+RELEASED_AT_ONCE = 500  # share partitions of a turn: about 5 ms
 
 
 class SharePartitions:
@@ -119,7 +120,7 @@ class SharePartitions:
             if not there:
                 del self._by_place[place]
 
-    def _drop_group(self, group_id: str) -> None:
+    async def _drop_group(self, group_id: str) -> None:
         """Give up the share partitions of a group that no member reads here any more, once what
         its members held is released; unless a member comes meanwhile."""
         empty = ShareError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The share group is empty.")
@@ -128,8 +129,11 @@ class SharePartitions:
             if not self.sessions.has_members(group_id):
                 led.fence(empty)
 
-        for led in [led for key, led in self._led.items() if key.group_id == group_id]:
+        leds = [led for key, led in self._led.items() if key.group_id == group_id]
+        for number, led in enumerate(leds, 1):
             led.when_written(partial(retire, led))
+            if number % RELEASED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     # ---- acknowledgements, and the end of sessions --------------------------------------------
 
@@ -159,11 +163,20 @@ class SharePartitions:
 
     def release(self, session: ShareSession) -> None:
         """Release what the member of a closed session holds."""
-        member_id = session.member_id
-        calls = {
-            key: (lambda led, tell: led.release(member_id, tell)) for key in session.partitions
-        }
-        self._ask_each(session.group_id, calls, lambda _: None)
+        self._spawn(self._end([session], []))
+
+    async def _end(self, sessions: Sequence[ShareSession], group_ids: Sequence[str]) -> None:
+        """Release what the members of closed sessions hold, then give up these groups; others have
+        a turn between parts."""
+        for session in sessions:
+            for number, key in enumerate(list(session.partitions), 1):
+                led = self._led.get(SharePartition(session.group_id, *key))
+                if led is not None:
+                    led.release(session.member_id, _forget)
+                if number % RELEASED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        for group_id in group_ids:
+            await self._drop_group(group_id)
 
     def _ask_each(
         self,
@@ -190,10 +203,7 @@ class SharePartitions:
     def owner_closed(self, owner: object) -> None:
         """End the sessions of a closed connection, and share partitions that it read alone."""
         sessions, groups = self.sessions.owner_closed(owner)
-        for session in sessions:
-            self.release(session)
-        for group_id in groups:
-            self._drop_group(group_id)
+        self._spawn(self._end(sessions, groups))
 
     # ---- roles of the replicas ----------------------------------------------------------------
 
@@ -257,3 +267,7 @@ class SharePartitions:
         for led in list(self._led.values()):
             led.fence(ShareError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "The broker stops."))
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _forget(error: ShareError | None) -> None:
+    """Nobody waits for the outcome."""
