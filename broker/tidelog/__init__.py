@@ -34,7 +34,8 @@ The rooms, outermost first; each imports only rooms below it:
     metrics/, config/          Kafka's metrics; settings by Kafka's names
     runtime.py, descriptors.py, handshakes.py, watchdog.py  the real seams; TLS; slow callbacks
     timeline.py                the time of a broker's work, which a tester may move
-    awaiting.py, start_error.py, seams.py  ways to await; errors of a start; the seams themselves
+    awaiting.py, turns.py      ways to await; work in parts
+    start_error.py, seams.py   errors of a start; the seams themselves
 
 Modules are imported on first use, so that `import tidelog` costs almost nothing.
 """

@@ -41,6 +41,18 @@ class TimerHandle(Protocol):
         ...
 
 
+class Timers(Protocol):
+    """The timers of an event loop; `asyncio`'s loops have them."""
+
+    def time(self) -> float:
+        """Seconds on the clock that `call_at` uses."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
+        """Call back at `when`."""
+        ...
+
+
 class Timeline(Protocol):
     """A line of time on which a broker's work falls due; a tester may move it (`timeline.py`).
 

@@ -276,7 +276,7 @@ def test_an_open_transaction_outlives_an_advance_and_a_restart() -> None:
                 server: Any = cluster.brokers[0].server  # type: ignore[attr-defined]
                 coordinator = server._transactions.coordinator
                 await until(lambda: not coordinator.led.is_loading)
-                coordinator.abort_late()
+                assert list(coordinator.abort_late()) == []
             async with Nodes(cluster.bootstrap_servers) as nodes:
                 producer.nodes = nodes
                 assert await producer.end(commit=True) is ErrorCode.NONE

@@ -12,6 +12,7 @@ from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.groups.classic.group import GroupState
 from tidelog.coordinators.groups.modern.records import Record, encode
 from tidelog.coordinators.groups.records import GroupChange, decode
+from tidelog.replication import internal_topics
 from tidelog.replication.internal_topics import java_hash, partition_for
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import consumer_records as tables
@@ -235,6 +236,27 @@ def test_loading_takes_many_chunks_and_lets_the_loop_run_between_them() -> None:
     broker.time.pass_(0)
     assert broker.time.set_count - before > 10
     assert [committed(broker, "g", partition=index) for index in range(3)] == [99, 97, 98]
+
+
+def test_a_wide_batch_is_loaded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internal_topics, "LOAD_CHUNK_RECORDS", 10)
+    broker = GroupBroker(partitions=1)
+    request = commit_request("g", 7)
+    (asked,) = request.topics
+    asked.partitions = [
+        type(asked.partitions[0])(
+            partition_index=index, committed_offset=index, committed_metadata=""
+        )
+        for index in range(105)
+    ]
+    broker.ask(request, 7)
+    broker.disk.kill()
+    broker.time.heap.clear()
+    broker.start()
+    before = broker.time.set_count
+    broker.time.pass_(0)
+    assert broker.time.set_count - before > 10
+    assert [committed(broker, "g", partition=index) for index in (0, 55, 104)] == [0, 55, 104]
 
 
 def test_following_a_change_of_leader() -> None:

@@ -44,7 +44,7 @@ def test_deleted_topics_take_their_own_offsets_and_those_of_unknown_id() -> None
         ("t", 2, OffsetAndMetadata(1)),
         ("u", 0, OffsetAndMetadata(1, topic_id=ID)),
     )
-    assert [change.partition for change in store.forget_topic("t", ID)] == [0, 2]
+    assert [change.partition for change in store.forget_topics({"t": [ID, ZERO_UUID]})] == [0, 2]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.group_harness import NONE, SUBSCRIPTION, Harness
+from tidelog.coordinators.groups.classic import group as group_module
 from tidelog.coordinators.groups.classic.group import TRANSITIONS, GroupLimits, GroupState
 from tidelog.coordinators.groups.classic.member import (
     AssignmentStored,
@@ -193,6 +194,19 @@ def test_members_that_do_not_come_back_are_out_after_the_rebalance_timeout() -> 
     assert harness.group.members.leader == harness.member("b")
     assert len(harness.joined["b"][-1].members) == 1
     assert harness.heartbeat("a") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_of_many_sessions_that_end_some_do_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of members that fall silent together would hold the loop."""
+    monkeypatch.setattr(group_module, "EXPIRED_AT_ONCE", 2)
+    harness = Harness()
+    harness.stabilise(*"abcde", session_timeout_ms=10_000)
+    ends_ms = harness.group.next_deadline_ms()
+    assert ends_ms is not None
+    for left in (3, 1, 0):
+        harness.group.expire(Now(ends_ms, 0))
+        assert len(harness.group.members) == left
+        assert not left or harness.group.next_deadline_ms() == ends_ms, "the rest is due"
 
 
 def test_session_timeout_removes_a_member_and_the_others_rebalance() -> None:

@@ -55,6 +55,19 @@ def test_a_member_has_its_time_to_revoke_in_one_epoch() -> None:
     assert deadlines.next_ms({"a": A}) is None
 
 
+def test_of_many_that_are_late_some_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.coordinators.groups.modern.deadlines.LATE_AT_ONCE", 2)
+    deadlines = Deadlines()
+    members = {name: ConsumerMember(name) for name in "abc"}
+    for name in members:
+        deadlines.alive(name, 10, Now(0, 0))
+    deadlines.changed(members["c"], 5, Now(0, 0))
+    assert deadlines.late(members, Now(10, 0)) == {"a", "b"}
+    assert deadlines.next_ms(members) == 5, "the rest is due"
+    assert deadlines.late(members, Now(10, 0)) == {"c"}
+    assert deadlines.next_ms(members) is None
+
+
 def test_members_that_are_gone_have_no_deadline() -> None:
     more = {"a": 5, "b": 5}
     deadlines = Deadlines(more)

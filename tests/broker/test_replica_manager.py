@@ -98,7 +98,7 @@ def test_a_restart_keeps_logs_and_renames_strays(
         (folder,) = tmp_path.rglob(stray)
         assert (folder / f"{0:020d}.log").stat().st_size > 0
     assert line.startswith("2 stray logs are kept, ")
-    for remove in after.logs.prepare_removals(NOW_MS + 10**9):
+    for remove in filter(None, after.logs.upkeep.prepare_removals(NOW_MS + 10**9)):
         remove()
     assert len(list(tmp_path.rglob("*-stray"))) == 2
     after.logs.abandon()
@@ -137,7 +137,7 @@ def test_an_empty_image_deletes_nothing(tmp_path: Path) -> None:
     after = DataPath(tmp_path, apply_first=False)
     image = ClusterImage(cluster_id="test", brokers={1: BrokerImage(1, "h", 1)})
     after.replicas.apply(MetadataDelta(None, image), image)
-    for remove in after.logs.prepare_removals(NOW_MS + 10**9):
+    for remove in filter(None, after.logs.upkeep.prepare_removals(NOW_MS + 10**9)):
         remove()
     after.logs.shutdown()
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == files

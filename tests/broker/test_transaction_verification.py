@@ -174,7 +174,7 @@ def test_deleted_offsets_do_not_come_back_with_the_commit() -> None:
     pending = PendingOffsets()
     pending.add(PRODUCER, [change(0), change(1), change(2), change(0, group="other")])
     pending.supersede([change(1, 9)])
-    deleted = pending.tombstones(lambda one: one.group_id == "g")
+    deleted = pending.forget_group("g")
     assert deleted == [change(0, None), change(2, None)]
     assert pending.of_group("g") == {("foo", 0), ("foo", 1), ("foo", 2)}
     pending.supersede([change(0, None), change(1, None)])

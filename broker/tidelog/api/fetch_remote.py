@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tidelog.api.fetch_delayed import FetchWork
     from tidelog.network.dispatch import Deferred, RequestContext
     from tidelog.replication.partition import Partition, ReadResult
-    from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Timers
     from tidelog.tiered.reads.reader import RemoteRecords
     from tidelog.tiered.reads.remote_reads import PendingRead, RemoteReads
     from tidelog_protocol.messages.data import FetchResponse

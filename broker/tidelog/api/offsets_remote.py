@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from tidelog.network.dispatch import Deferred, RequestContext
     from tidelog.replication.partition import Partition
-    from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Timers
     from tidelog.tiered.reads.remote_reads import PendingRead, RemoteReads
     from tidelog_protocol.messages.data import ListOffsetsResponse
     from tidelog_storage.types import OffsetAndTimestamp

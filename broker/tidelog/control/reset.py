@@ -75,8 +75,9 @@ async def _end_transactions(control: BrokerControl, _: Nothing) -> Nothing:
     try:
         async with asyncio.timeout(END_S_MAX):
             while any(shard.transactions for shard in coordinator.led.active()):
-                coordinator.abort_open()
-                coordinator.forget_until(sys.maxsize)  # clocks were reset: some are of tomorrow
+                # The clocks were reset: some are of tomorrow.
+                for _ in (*coordinator.abort_open(), *coordinator.forget_until(sys.maxsize)):
+                    pass
                 await asyncio.sleep(LOOK_AGAIN_S)
     except TimeoutError:
         text = f"transactions of broker {server.config.node_id} do not end within {END_S_MAX:g} s"

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.internal_topics import InternalTopic, LoadedRecord
-    from tidelog.replication.purgatory import Timers
-    from tidelog.seams import TimerHandle
+    from tidelog.seams import TimerHandle, Timers
     from tidelog_protocol.records import BatchHeader, Record
 
 __all__ = ["WRITE_ERRORS", "LedPartitions", "Owner", "Shard"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidelog.replication.purgatory import Timers
+    from tidelog.seams import Timers
     from tidelog_storage.types import TopicPartition
 
 __all__ = ["AT_ONCE_MAX", "SLICE", "Backlog"]

@@ -88,13 +88,14 @@ class FetcherManager:
         for topic in delta.deleted_topics:
             for state in topic.partitions:
                 self._remove((topic.topic_id, state.partition))
-        if any(_has_moved(broker) for broker in delta.brokers.values()):
-            changed = [(topic, topic.partitions) for topic in image.topics.values()]
-        else:
-            changed = [(topic.new, topic.partitions) for topic in delta.topics.values()]
-        for topic, partitions in changed:
-            for state in partitions:
-                self._follow(image, topic, state)
+        for change in delta.topics.values():
+            for state in change.partitions:
+                self._follow(image, change.new, state)
+        moved = [node_id for node_id, broker in delta.brokers.items() if _has_moved(broker)]
+        for topic in image.topics.values() if moved else ():
+            for state in topic.partitions:
+                if state.leader in moved:
+                    self._follow(image, topic, state)
         self._stop_idle()
 
     def reconfigure(self, config: BrokerConfig) -> None:

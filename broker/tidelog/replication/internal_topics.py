@@ -8,6 +8,7 @@ mean. The controller creates the topics: `ensure`.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidelog.replication.partition import Partition
@@ -35,10 +36,11 @@ __all__ = ["InternalTopic", "LoadedRecord", "Topics", "ensure", "java_hash", "pa
 KeyValue = tuple[bytes | None, bytes | None]
 """A record; in a compacted topic it has a key, and value None is a tombstone."""
 
-LOAD_CHUNK_BYTES = (
-    1 << 16
-)  # decoding a chunk takes about ten milliseconds; the loop runs between chunks
+LOAD_CHUNK_BYTES = 1 << 16
+"""Read at once while a partition is loaded, and one batch at least."""
 
+LOAD_CHUNK_RECORDS = 500
+"""Decoded at once, about ten milliseconds; the loop runs between chunks."""
 
 _Place = tuple[int, BatchHeader]  # of a batch in a buffer
 
@@ -218,13 +220,18 @@ class InternalTopic:
                 raise StorageError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if outcome.next_offset <= offset:
                 return  # compaction left no records after this
-            data = outcome.parts[0] if len(outcome.parts) == 1 else b"".join(outcome.parts)
-            yield [
+            data = b"".join(outcome.parts)  # no view: the file may change between chunks
+            records = (
                 LoadedRecord(header, record)
                 for position, header in self._sound_batches(index, data)
                 for record in iter_records(data, position)
                 if offset <= record.offset < end_offset
-            ]
+            )
+            is_over = False
+            while not is_over:
+                chunk = list(islice(records, LOAD_CHUNK_RECORDS))
+                is_over = len(chunk) < LOAD_CHUNK_RECORDS
+                yield chunk
             offset = outcome.next_offset
 
     def _sound_batches(self, index: int, data: bytes | memoryview) -> Iterator[_Place]:

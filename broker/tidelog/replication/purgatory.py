@@ -16,30 +16,18 @@ from __future__ import annotations
 
 import logging
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Hashable, Iterable
 
-    from tidelog.seams import TimerHandle
+    from tidelog.seams import TimerHandle, Timers
 
-__all__ = ["DelayedOperation", "Purgatory", "Timers"]
+__all__ = ["DelayedOperation", "Purgatory"]
 
 log = logging.getLogger("tidelog.replication.purgatory")
 
 K = TypeVar("K", bound="Hashable")
-
-
-class Timers(Protocol):
-    """The timers of an event loop; `asyncio`'s loops have them."""
-
-    def time(self) -> float:
-        """Seconds on the clock that `call_at` uses."""
-        ...
-
-    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
-        """Call back at `when`."""
-        ...
 
 
 class DelayedOperation(Generic[K]):

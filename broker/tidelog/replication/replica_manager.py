@@ -23,6 +23,7 @@ from tidelog.replication.partition import Partition, ReadResult
 from tidelog.replication.purgatory import Purgatory
 from tidelog.replication.replica_state import ReplicaRules
 from tidelog.replication.roles import RoleListeners
+from tidelog.turns import Turns
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.checkpoints import CheckpointError
@@ -40,9 +41,8 @@ if TYPE_CHECKING:
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.partition import FetchParams
-    from tidelog.replication.purgatory import Timers
     from tidelog.replication.roles import RoleListener
-    from tidelog.seams import Clock
+    from tidelog.seams import Clock, Timers
     from tidelog_storage.config import LogConfig
     from tidelog_storage.manager import LogManager
 
@@ -50,6 +50,7 @@ __all__ = ["ReplicaManager"]
 
 _log = logging.getLogger(__name__)
 
+CONFIGURED_AT_ONCE = 100  # partitions: about 10 ms, if each is of another topic
 _RECOVERING = 1
 _OPEN_AGAIN_S = 1.0
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -119,6 +120,8 @@ class ReplicaManager:
         self._offline: dict[tuple[str, int], bytes] = {}  # the value is the topic id
         self._backlog = Backlog(timers, self._settle)
         self._leaving: dict[tuple[str, int], Partition] = {}
+        self._to_configure: dict[str, None] = {}  # topics
+        self._configuring: Turns | None = None
 
     def limit_replication(
         self, leader: ReplicationQuota | None, follower: ReplicationQuota | None
@@ -142,7 +145,10 @@ class ReplicaManager:
         for name in image.topics if delta.configures(self.node_id) else delta.topic_configs:
             topic, change = image.topics.get(name), delta.topics.get(name)
             if topic is not None and (change is None or change.old is not None):
-                self._reconfigure(topic)
+                self._to_configure[name] = None
+        if self._to_configure and self._configuring is None:
+            self._configuring = Turns(self._timers, self._configure(), self._configured)
+            self._configuring.begin()
         if delta.brokers and self.delete_records_purgatory:
             self.delete_records_purgatory.check_all(list(self._partitions))  # the dead don't count
 
@@ -281,16 +287,30 @@ class ReplicaManager:
         if self._on_disk_failure is not None:
             self._on_disk_failure(log_dir or self.logs.log_dir_wanted(key), error)
 
-    def _reconfigure(self, topic: TopicImage) -> None:
-        assert self.image is not None
-        config = self._log_config(self.image, topic.name)
-        for state in topic.partitions:
-            partition = self._partitions.get((topic.name, state.partition))
-            if partition is not None:
-                partition.log.config = config
-                partition.config_changed()
-                self._roles.config_changed(partition)
-                self._wake_all(partition.topic_partition)
+    def _configure(self) -> Iterator[None]:
+        """Give topics, and their partitions, the settings that the image has for them; yield after
+        each `CONFIGURED_AT_ONCE`."""
+        count = 0
+        while self._to_configure:
+            name = next(iter(self._to_configure))
+            del self._to_configure[name]
+            topic = None if self.image is None else self.image.topics.get(name)
+            if topic is None or self.image is None:
+                continue  # deleted meanwhile
+            config = self._log_config(self.image, name)
+            for state in topic.partitions:
+                partition = self._partitions.get((name, state.partition))
+                if partition is not None:
+                    partition.log.config = config
+                    partition.config_changed()
+                    self._roles.config_changed(partition)
+                    self._wake_all(partition.topic_partition)
+                count += 1
+                if count % CONFIGURED_AT_ONCE == 0:
+                    yield
+
+    def _configured(self) -> None:
+        self._configuring = None
 
     def _delete_topic(self, topic: TopicImage) -> None:
         if self.counts is not None:
@@ -578,5 +598,7 @@ class ReplicaManager:
     def close(self) -> None:
         """Close: answer parked requests with what there is."""
         self._backlog.clear()
+        if self._configuring is not None:
+            self._configuring.cancel()
         for purgatory in self.purgatories:
             purgatory.close()

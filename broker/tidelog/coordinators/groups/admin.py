@@ -11,10 +11,11 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.awaiting import all_of, drive
+from tidelog.turns import Turns
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.coordinators.groups.share.state_changes import StateChanges
-    from tidelog.replication.purgatory import Timers
-    from tidelog.seams import TimerHandle
+    from tidelog.seams import TimerHandle, Timers
 
     Offsets = Mapping[str, Mapping[int, OffsetAndMetadata]]
 
@@ -32,6 +32,7 @@ __all__ = ["Committer", "FetchedOffsets", "GroupAdmin"]
 logger = logging.getLogger(__name__)
 
 
+EXPIRED_AT_ONCE = 5000  # groups and offsets of a turn of the loop: about 5 ms
 _NOT_FOUND_VERSION = 9  # of OffsetCommit
 NO_MEMBER = (None, -1)  # of a fetch outside of groups, or of a classic member
 
@@ -253,32 +254,42 @@ class GroupAdmin:
             self._timer = None
 
     def _tick(self) -> None:
-        self.expire_offsets()
-        self.start()
+        self._timer = turns = Turns(self._timers, self._expiring(), self.start)
+        turns.begin()
 
     def expire_offsets(self) -> None:
         """Write tombstones for expired offsets, and for empty groups that have none left."""
-        for shard in self._coordinator.led.active():
-            self._expire_shard(shard)
+        for _ in self._expiring():
+            pass
 
-    def _expire_shard(self, shard: GroupShard) -> None:
+    def _expiring(self) -> Iterator[None]:
+        room = EXPIRED_AT_ONCE
+        for shard in self._coordinator.led.active():
+            for group in list(shard.groups.values()):
+                if room <= 0:
+                    yield
+                    room = EXPIRED_AT_ONCE
+                if self._coordinator.led.holds(shard) and group is shard.groups.get(group.group_id):
+                    room -= 1 + sum(map(len, shard.latest.of_group(group.group_id).values()))
+                    self._expire_group(shard, group)
+
+    def _expire_group(self, shard: GroupShard, group: AnyGroup) -> None:
+        if group.type == "share":
+            return  # it has no offsets here, and stays for its state as in Kafka
         from tidelog.coordinators.groups.offsets import expired_offsets  # noqa: PLC0415 - late
 
         coordinator = self._coordinator
         retention_ms = coordinator.config.offsets_retention_minutes * 60_000
         now_ms = coordinator.now().wall_ms
-        for group in list(shard.groups.values()):
-            if group.type == "share":
-                continue  # it has no offsets here, and stays for its state as in Kafka
-            unstable = shard.pending.of_group(group.group_id)
-            tombstones, is_all = expired_offsets(
-                group, shard.latest, now_ms, retention_ms, unstable=unstable
-            )
-            coordinator.write_tombstones(shard, tombstones)
-            # If these cannot be written, the group stays until the next check.
-            is_gone = is_all and not shard.latest.of_group(group.group_id)
-            if is_gone and group.is_empty and not unstable:
-                drive(coordinator.remove(shard, group, []), _log_failure)
+        unstable = shard.pending.of_group(group.group_id)
+        tombstones, is_all = expired_offsets(
+            group, shard.latest, now_ms, retention_ms, unstable=unstable
+        )
+        coordinator.write_tombstones(shard, tombstones)
+        # If these cannot be written, the group stays until the next check.
+        is_gone = is_all and not shard.latest.of_group(group.group_id)
+        if is_gone and group.is_empty and not unstable:
+            drive(coordinator.remove(shard, group, []), _log_failure)
 
 
 def _fencing(

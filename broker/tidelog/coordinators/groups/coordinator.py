@@ -21,12 +21,13 @@ from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.groups.now import Now
 from tidelog.coordinators.led_partitions import WRITE_ERRORS, LedPartitions
 from tidelog.replication.internal_topics import InternalTopic, partition_for
+from tidelog.turns import Turns
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import ControlType, control_type, iter_records, read_header
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from tidelog.cluster.metadata.delta import MetadataDelta
@@ -46,9 +47,8 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.offsets import OffsetChange
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.replication.internal_topics import KeyValue
-    from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog.seams import Clock
+    from tidelog.seams import Clock, Timers
     from tidelog_protocol.records import BatchHeader
     from tidelog_protocol.records import Record as LogRecord
 
@@ -57,6 +57,7 @@ __all__ = ["GroupCoordinator", "log_failure"]
 logger = logging.getLogger(__name__)
 
 ANSWERS_AT_ONCE = 500  # of the parked requests of a group, in one turn of the loop
+RESUMED_AT_ONCE = 500  # groups of a shard that was loaded, in one turn of the loop
 TOMBSTONES_MAX = 1000  # in one batch of expiry: far below max.message.bytes
 
 
@@ -111,8 +112,11 @@ class GroupCoordinator:
         has_new_acls = image.acls is not acls and image.acls != acls
         if delta.topics or delta.deleted_topics or has_new_acls:
             self._topics_changed()
-        for group_id in self._group_ids() if is_reconfigured else delta.group_configs:
-            self._configured(group_id)
+        if is_reconfigured:
+            self._all_configured()
+        else:
+            for group_id in delta.group_configs:
+                self._configured(group_id)
 
     def close(self) -> None:
         """Unload all groups, as if another broker had taken over."""
@@ -144,22 +148,34 @@ class GroupCoordinator:
         if change is not None:
             producer_id = header.producer_id if header.is_transactional else None
             shard.replay(change, record.offset + 1, self.now(), producer_id)
+            shard.advance(self.topic.high_watermark(shard.index))  # all at the end would be long
 
     def loaded(self, shard: GroupShard) -> None:
         """Start to serve the groups of a loaded shard."""
-        shard.is_loading = False
-        shard.loaded_end = shard.end_offset
-        shard.advance(self.topic.high_watermark(shard.index))
+        Turns(self._timers, self._resume(shard)).begin()
+
+    def _resume(self, shard: GroupShard) -> Iterator[None]:
+        """Resume the groups of a shard, and yield between parts; serve them then."""
         from tidelog.coordinators.groups.classic.group import Group
 
+        shard.loaded_end = shard.end_offset
+        shard.advance(self.topic.high_watermark(shard.index))
         now = self.now()
-        for group in list(shard.groups.values()):
+        too_large = []
+        for number, group in enumerate(list(shard.groups.values()), 1):
             group.resume(now)
             if isinstance(group, Group) and len(group.members) > self.config.group_max_size:
-                reason = "it is larger than group.max.size"
-                self.perform(shard, group, group.begin_rebalance(reason, now))
+                too_large.append(group)
             else:
                 self.watch(shard, group)
+            if number % RESUMED_AT_ONCE == 0:
+                yield
+                if not self.led.holds(shard):
+                    return
+        shard.is_loading = False
+        for group in too_large:
+            reason = "it is larger than group.max.size"
+            self.perform(shard, group, group.begin_rebalance(reason, now))
         self._forget_topics(shard, shard.deleted_topics)
         shard.deleted_topics.clear()
 
@@ -188,11 +204,14 @@ class GroupCoordinator:
     def _forget_topics(self, shard: GroupShard, topics: Sequence[tuple[str, bytes]]) -> None:
         """Write tombstones of offsets, and take the topics out of share groups. The share
         coordinator deletes its states of them by itself."""
+        if not topics:
+            return
         self.write_tombstones(shard, shard.forget_topics(topics))
+        topic_ids = frozenset(topic_id for _, topic_id in topics)
         for group in list(shard.groups.values()):
             if group.type != "share":
                 continue
-            records = group.forget_topics(topics)
+            records = group.forget_topics(topic_ids)
             error = self.append_consumer(shard, group, records) if records else ErrorCode.NONE
             if error is not ErrorCode.NONE:
                 logger.warning(
@@ -209,8 +228,18 @@ class GroupCoordinator:
         group = found[1]
         group.limits = self._limits_of(group.type, group_id)
 
-    def _group_ids(self) -> list[str]:
-        return [group_id for shard in self.led.active() for group_id in shard.groups]
+    def _all_configured(self) -> None:
+        """Give all groups their settings; most of a type have the same."""
+        assert self._image is not None, "an image brings settings"
+        shared: dict[str, Any] = {}
+        for shard in self.led.active():
+            for group_id, group in shard.groups.items():
+                if self._image.group_config(group_id):
+                    group.limits = self._limits_of(group.type, group_id)
+                    continue
+                if group.type not in shared:
+                    shared[group.type] = self._limits_of(group.type, group_id)
+                group.limits = shared[group.type]
 
     def _topics_changed(self) -> None:
         for shard in self.led.active():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.coordinators.groups.now import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from collections.abc import Set as AbstractSet
 
     from tidelog.coordinators.groups.kinds import AnyGroup
@@ -85,14 +85,21 @@ class OffsetStore:
             for partition in offsets
         ]
 
-    def forget_topic(self, topic: str, topic_id: bytes) -> list[OffsetChange]:
-        """Return tombstones for every group's offsets of a deleted topic."""
+    def forget_topics(self, topics: Mapping[str, Collection[bytes]]) -> list[OffsetChange]:
+        """Return tombstones for every group's offsets of deleted topics, by name and ids."""
         return [
             OffsetChange(group_id, topic, partition, None)
-            for group_id, topics in self._groups.items()
-            for partition, offset in topics.get(topic, {}).items()
-            if offset.topic_id in {topic_id, ZERO_UUID}
+            for group_id, known in self._groups.items()
+            for topic in _common(known, topics)
+            for partition, offset in known[topic].items()
+            if offset.topic_id in topics[topic]
         ]
+
+
+def _common(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    """Return the keys of both, by a look at the fewer ones."""
+    few, many = (one, other) if len(one) <= len(other) else (other, one)
+    return [key for key in few if key in many]
 
 
 class Expiry(NamedTuple):

@@ -155,26 +155,16 @@ class GroupShard:
     def forget_group(self, group_id: str) -> list[OffsetChange]:
         """Return tombstones for all of a group's offsets, including those of open transactions."""
         tombstones = self.latest.forget_group(group_id)
-        return [*tombstones, *self.pending.tombstones(lambda one: one.group_id == group_id)]
+        return [*tombstones, *self.pending.forget_group(group_id)]
 
     def forget_topics(self, topics: Iterable[tuple[str, bytes]]) -> list[OffsetChange]:
         """Return tombstones for every group's offsets of deleted topics: names and ids."""
-        if not self.latest and not self.pending:  # most shards, as most hold no group
+        ids: dict[str, list[bytes]] = {}
+        for name, topic_id in topics:
+            ids.setdefault(name, [ZERO_UUID]).append(topic_id)
+        if not ids:
             return []
-        return [
-            change for name, topic_id in topics for change in self._forget_topic(name, topic_id)
-        ]
-
-    def _forget_topic(self, topic: str, topic_id: bytes) -> list[OffsetChange]:
-        ids = {topic_id, ZERO_UUID}
-        return [
-            *self.latest.forget_topic(topic, topic_id),
-            *self.pending.tombstones(
-                lambda one: (
-                    one.topic == topic and one.offset is not None and one.offset.topic_id in ids
-                )
-            ),
-        ]
+        return [*self.latest.forget_topics(ids), *self.pending.forget_topics(ids)]
 
     def advance(self, high_watermark: int) -> None:
         """Commit everything below the high watermark."""

@@ -32,11 +32,12 @@ from tidelog.coordinators.transactions.transaction import (
     TransactionVersion,
 )
 from tidelog.replication.internal_topics import InternalTopic, partition_for
+from tidelog.turns import Turns
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
     from tidelog.cluster.metadata.delta import MetadataDelta
@@ -55,6 +56,7 @@ __all__ = ["TransactionCoordinator"]
 logger = logging.getLogger(__name__)
 
 TOMBSTONES_MAX = 1000  # in one batch: far below max.message.bytes
+ABORTED_AT_ONCE = 50  # in one turn of the loop: about 10 ms
 REWRITE_S = 0.1  # between attempts to write that a transaction is complete
 
 
@@ -86,7 +88,7 @@ class TransactionCoordinator:
         self.led: LedPartitions[TransactionShard] = LedPartitions(
             self.topic, replica_manager.node_id, sessions, self
         )
-        self._sweeps: dict[str, TimerHandle] = {}
+        self._sweeps: dict[str, TimerHandle | Turns] = {}
         late_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._sweep_every(sessions, late_ms, self.abort_late)
         unused_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
@@ -286,28 +288,47 @@ class TransactionCoordinator:
 
     # ---- timeouts and expiry ------------------------------------------------------------------
 
-    def abort_late(self) -> None:
-        """Abort transactions that have exceeded their timeout."""
+    def abort_late(self) -> Iterator[None]:
+        """Abort transactions that have exceeded their timeout, and yield between parts."""
         now_ms = self._clock.wall_ms()
-        for shard in self.led.active():
-            for transaction in list(shard.transactions.values()):
-                value = transaction.value
-                is_late = (
-                    value.state is TransactionState.ONGOING
-                    and self._sessions.elapsed_ms(value.start_ms, now_ms) > value.timeout_ms
-                )
-                target = decisions.fence(transaction) if is_late else None
-                if target is not None:
-                    logger.info("transaction %s timed out", transaction.transactional_id)
-                    drive(self._abort(transaction, target), _log_failure)
+        for transaction in self._in_parts():
+            if transaction is None:
+                yield
+                continue
+            value = transaction.value
+            is_late = (
+                value.state is TransactionState.ONGOING
+                and self._sessions.elapsed_ms(value.start_ms, now_ms) > value.timeout_ms
+            )
+            target = decisions.fence(transaction) if is_late else None
+            if target is not None:
+                logger.info("transaction %s timed out", transaction.transactional_id)
+                drive(self._abort(transaction, target), _log_failure)
 
-    def abort_open(self) -> None:
-        """Abort all open transactions, as if they had exceeded their timeouts."""
+    def abort_open(self) -> Iterator[None]:
+        """Abort all open transactions, as if they had exceeded their timeouts; yield between
+        parts."""
+        for transaction in self._in_parts():
+            target = None if transaction is None else decisions.fence(transaction)
+            if transaction is None:
+                yield
+            elif target is not None:
+                drive(self._abort(transaction, target), _log_failure)
+
+    def _in_parts(self) -> Iterator[Transaction | None]:
+        """Yield the transactions here, and None after a part of them: those that are open take
+        longer, as an end is written."""
+        room = ABORTED_AT_ONCE
         for shard in self.led.active():
             for transaction in list(shard.transactions.values()):
-                target = decisions.fence(transaction)
-                if target is not None:
-                    drive(self._abort(transaction, target), _log_failure)
+                if room <= 0:
+                    yield None
+                    room = ABORTED_AT_ONCE
+                is_current = shard.transactions.get(transaction.transactional_id) is transaction
+                if is_current and self.led.holds(shard):
+                    is_open = transaction.value.state is TransactionState.ONGOING
+                    room -= 1 if is_open else 0.01
+                    yield transaction
 
     async def _abort(self, transaction: Transaction, fence: TransactionValue) -> ErrorCode:
         """Abort a fenced transaction, which only the coordinator may end."""
@@ -318,16 +339,22 @@ class TransactionCoordinator:
             transaction.abandon()
         return result if isinstance(result, ErrorCode) else ErrorCode.NONE
 
-    def expire(self) -> None:
+    def expire(self) -> Iterator[None]:
         """Expire ids that were not used for transactional.id.expiration.ms."""
-        self.forget_until(self._clock.wall_ms() - self.config.transactional_id_expiration_ms)
+        return self.forget_until(self._clock.wall_ms() - self.config.transactional_id_expiration_ms)
 
-    def forget_until(self, oldest_ms: int) -> None:
-        """Forget the ids without an open transaction that were not used since then."""
+    def forget_until(self, oldest_ms: int) -> Iterator[None]:
+        """Forget the ids without an open transaction that were not used since then; yield between
+        parts."""
         for shard in self.led.active():
-            idle = [each for each in shard.transactions.values() if each.is_idle_since(oldest_ms)]
-            for start in range(0, len(idle), TOMBSTONES_MAX):
-                drive(self._forget(shard, idle[start : start + TOMBSTONES_MAX]))
+            ids = list(shard.transactions)
+            for start in range(0, len(ids), TOMBSTONES_MAX):
+                if start:
+                    yield
+                some = map(shard.transactions.get, ids[start : start + TOMBSTONES_MAX])
+                idle = [each for each in some if each is not None and each.is_idle_since(oldest_ms)]
+                if idle and self.led.holds(shard):
+                    drive(self._forget(shard, idle))
 
     async def _forget(self, shard: TransactionShard, idle: list[Transaction]) -> None:
         for transaction in idle:
@@ -339,10 +366,14 @@ class TransactionCoordinator:
             else:
                 transaction.abandon()
 
-    def _sweep_every(self, time: Timeline, interval_ms: int, sweep: Callable[[], None]) -> None:
+    def _sweep_every(
+        self, time: Timeline, interval_ms: int, sweep: Callable[[], Iterator[None]]
+    ) -> None:
+        again = partial(self._sweep_every, time, interval_ms, sweep)
+
         def run() -> None:
-            self._sweep_every(time, interval_ms, sweep)
-            sweep()
+            self._sweeps[sweep.__name__] = turns = Turns(time, sweep(), again)
+            turns.begin()
 
         self._sweeps[sweep.__name__] = time.call_at(time.time() + interval_ms / 1000, run)
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.transactions.shard import TransactionShard
-    from tidelog.replication.purgatory import Timers
-    from tidelog.seams import TimerHandle
+    from tidelog.seams import TimerHandle, Timers
     from tidelog_storage.types import TopicPartition
 
     Outcome = dict[TopicPartition, ErrorCode]

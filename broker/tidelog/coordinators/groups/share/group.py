@@ -19,6 +19,7 @@ from tidelog_protocol.messages.share_group_records import ShareGroupStatePartiti
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
     from typing import Any, Literal
 
     from tidelog.coordinators.groups.modern.topics import Topics
@@ -131,9 +132,9 @@ class ShareGroup(ModernGroup[ShareMember, Partitions, ShareLimits]):
         """Note that the state of these topics is being initialized from now on."""
         self._begun.update(dict.fromkeys(topic_ids, now.ticks_ms))
 
-    def forget_topics(self, topics: Iterable[tuple[str, bytes]]) -> list[Record]:
+    def forget_topics(self, topic_ids: AbstractSet[bytes]) -> list[Record]:
         """Return the record that takes deleted topics out of the partitions, if they are there."""
-        after = self.partitions.forgotten(topic_id for _, topic_id in topics)
+        after = self.partitions.forgotten(topic_ids)
         return [] if after == self.partitions else [partitions_record(self.group_id, after)]
 
     def topics_changed(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     Topics = Mapping[bytes, "TopicPartitions"]
 
@@ -75,9 +76,8 @@ class SharePartitions(NamedTuple):
         """Return it after the state of these topics is deleted."""
         return self._replace(deleting=_without_keys(self.deleting, topic_ids))
 
-    def forgotten(self, topic_ids: Iterable[bytes]) -> SharePartitions:
+    def forgotten(self, gone: AbstractSet[bytes]) -> SharePartitions:
         """Return it without these topics, which are deleted."""
-        gone = frozenset(topic_ids)
         return SharePartitions(
             _without_keys(self.initializing, gone),
             _without_keys(self.initialized, gone),
