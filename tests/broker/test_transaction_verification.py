@@ -180,3 +180,21 @@ def test_deleted_offsets_do_not_come_back_with_the_commit() -> None:
     pending.supersede([change(0, None), change(1, None)])
     assert pending.of_group("g") == {("foo", 2)}
     assert pending.end(PRODUCER, is_commit=True) == [change(2), change(0, group="other")]
+    assert not pending
+    assert pending.of_group("g") == set()
+
+
+def test_several_transactions_change_one_offset() -> None:
+    pending = PendingOffsets()
+    for producer in (1, 2, 3):
+        pending.add(producer, [change(0, producer)])
+    pending.add(2, [change(1)])
+    assert pending.end(1, is_commit=False) == []
+    assert pending.of_group("g") == {("foo", 0), ("foo", 1)}
+    assert pending.forget_group("g") == [change(0, None), change(1, None)]
+    assert pending.forget_topics({"foo": [bytes(16)]}) == [change(0, None), change(1, None)]
+    assert pending.forget_topics({"foo": [b"other id of foo."], "bar": [bytes(16)]}) == []
+    pending.supersede([change(0, 9)])
+    assert pending.end(3, is_commit=True) == []
+    assert pending.end(2, is_commit=True) == [change(1)]
+    assert pending.forget_group("g") == []

@@ -79,7 +79,7 @@ __all__ = ["MetadataLog", "NotControllerError"]
 
 _logger = logging.getLogger(__name__)
 
-READ_BYTES_MAX = 1 << 18  # of one fetch, which followers append in a turn; Kafka's 1 MiB
+READ_BYTES_MAX = 1 << 20  # of one fetch; Kafka's controller.quorum.fetch.max.bytes
 
 
 class NotControllerError(StorageError):

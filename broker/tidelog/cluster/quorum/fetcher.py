@@ -28,7 +28,7 @@ __all__ = ["Fetcher"]
 
 log = logging.getLogger("tidelog.cluster.quorum")
 
-BYTES_MAX = 1 << 18  # batches of 100 bytes are appended in 30 ms; Kafka asks for 1 MiB
+BYTES_MAX = 1 << 20  # of one fetch; Kafka's controller.quorum.fetch.max.bytes
 RETRY_S = 0.05
 SNAPSHOT_BYTES_MAX = 1 << 30
 
