@@ -48,7 +48,7 @@ class Disk:
         """Remove these and start again on what the metadata said."""
         old, image = self.path.logs, self.path.image
         if killed:
-            old.prepare_checkpoints()()
+            old.upkeep.prepare_checkpoints()()
             old.abandon()
         else:
             old.shutdown(NOW_MS)

@@ -76,7 +76,7 @@ async def _end_transactions(control: BrokerControl, _: Nothing) -> Nothing:
         async with asyncio.timeout(END_S_MAX):
             while any(shard.transactions for shard in coordinator.led.active()):
                 # The clocks were reset: some are of tomorrow.
-                for _ in (*coordinator.abort_open(), *coordinator.forget_until(sys.maxsize)):
+                for _part in (*coordinator.abort_open(), *coordinator.forget_until(sys.maxsize)):
                     pass
                 await asyncio.sleep(LOOK_AGAIN_S)
     except TimeoutError:

@@ -270,4 +270,4 @@ class SharePartitions:
 
 
 def _forget(error: ShareError | None) -> None:
-    """Nobody waits for the outcome."""
+    """Drop the outcome: no request waits for it."""

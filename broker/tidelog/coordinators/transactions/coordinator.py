@@ -56,7 +56,8 @@ __all__ = ["TransactionCoordinator"]
 logger = logging.getLogger(__name__)
 
 TOMBSTONES_MAX = 1000  # in one batch: far below max.message.bytes
-ABORTED_AT_ONCE = 50  # in one turn of the loop: about 10 ms
+SWEPT_AT_ONCE = 5000  # transactions of one turn of the loop: about 10 ms
+ABORTED_AS = 100  # others: what an open one counts for, because its end is written
 REWRITE_S = 0.1  # between attempts to write that a transaction is complete
 
 
@@ -318,16 +319,16 @@ class TransactionCoordinator:
     def _in_parts(self) -> Iterator[Transaction | None]:
         """Yield the transactions here, and None after a part of them: those that are open take
         longer, as an end is written."""
-        room = ABORTED_AT_ONCE
+        room = SWEPT_AT_ONCE
         for shard in self.led.active():
             for transaction in list(shard.transactions.values()):
                 if room <= 0:
                     yield None
-                    room = ABORTED_AT_ONCE
+                    room = SWEPT_AT_ONCE
                 is_current = shard.transactions.get(transaction.transactional_id) is transaction
                 if is_current and self.led.holds(shard):
                     is_open = transaction.value.state is TransactionState.ONGOING
-                    room -= 1 if is_open else 0.01
+                    room -= ABORTED_AS if is_open else 1
                     yield transaction
 
     async def _abort(self, transaction: Transaction, fence: TransactionValue) -> ErrorCode:
