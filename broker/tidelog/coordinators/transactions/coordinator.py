@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 TOMBSTONES_MAX = 1000  # in one batch: far below max.message.bytes
 SWEPT_AT_ONCE = 5000  # transactions of one turn of the loop: about 10 ms
-ABORTED_AS = 100  # others: what an open one counts for, because its end is written
+ABORTED_AS = 250  # others: what an open one counts for, because its end is written
 REWRITE_S = 0.1  # between attempts to write that a transaction is complete
 
 
