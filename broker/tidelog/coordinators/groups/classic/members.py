@@ -17,6 +17,10 @@ from tidelog_protocol.errors import ErrorCode
 
 __all__ = ["Members"]
 
+SUBSCRIPTION_BYTES_MAX = 1 << 20
+"""Of the different subscriptions of a group, which are read in one turn of the loop. Kafka cannot
+store the assignment of a group that has more: its record would be larger than message.max.bytes."""
+
 
 class Members(dict[str, Member]):
     """Members by id, in the order of their joins.
@@ -124,9 +128,7 @@ class Members(dict[str, Member]):
 
     def select_protocol(self) -> str:
         """Return the common protocol with the most votes (the first vote wins a tie)."""
-        candidates = set.intersection(
-            *({name for name, _ in member.protocols} for member in self.values())
-        )
+        candidates = {name for name, count in self._supporters.items() if count == len(self)}
         votes: dict[str, int] = {}
         for member in self.values():
             choice = member.vote(candidates)
@@ -141,11 +143,22 @@ class Members(dict[str, Member]):
         )
 
     def topics(self, protocol_name: str | None) -> frozenset[str] | None:
-        """Return the topics that the consumers subscribe to; None if unknown."""
-        topics: frozenset[str] = frozenset()
+        """Return the topics that the consumers subscribe to; None if unknown, or if different
+        subscriptions have too many bytes to look into."""
+        subscriptions: dict[bytes, None] = {}
+        left = SUBSCRIPTION_BYTES_MAX
         for member in self.values():
-            subscribed = subscribed_topics(member.metadata(protocol_name))
+            metadata = member.metadata(protocol_name)
+            if len(metadata) <= SUBSCRIPTION_BYTES_MAX and metadata in subscriptions:
+                continue
+            left -= len(metadata)
+            if left < 0:
+                return None
+            subscriptions[metadata] = None
+        topics: set[str] = set()
+        for metadata in subscriptions:
+            subscribed = subscribed_topics(metadata)
             if subscribed is None:
                 return None
             topics |= subscribed
-        return topics
+        return frozenset(topics)
