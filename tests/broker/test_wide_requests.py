@@ -20,6 +20,7 @@ from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.data import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from tidelog_protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
+from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
 from tidelog_protocol.messages.txns import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 if TYPE_CHECKING:
@@ -231,10 +232,43 @@ def test_narrow_requests_and_those_of_other_apis_go_straight_to_the_handler() ->
 
     for api_key in IN_ONE_TURN:
         assert in_parts(api_key, handler) is handler
-    narrow = DescribeGroupsRequest(groups=["g"] * PART_MAX)
+    narrow = DescribeGroupsRequest(groups=["g"] * PART_MAX)  # each group is described once
     context = make_context(ApiKey.DESCRIBE_GROUPS, 6)
     assert in_parts(ApiKey.DESCRIBE_GROUPS, handler)(context, narrow) is narrow
     assert in_parts(ApiKey.METADATA, handler)(context, MetadataRequest()) == MetadataRequest()
+
+
+def test_what_is_asked_for_twice_is_answered_once() -> None:
+    """Ten thousand times the name of a large group would fill the memory."""
+    seen: list[str] = []
+
+    def handler(context: RequestContext, request: DescribeGroupsRequest) -> Any:
+        del context
+        seen.extend(request.groups)
+        return described(request)
+
+    async def test() -> Any:
+        handle = in_parts(ApiKey.DESCRIBE_GROUPS, handler)
+        request = DescribeGroupsRequest(groups=["b", "a", "b", "b", "a"])
+        return await handle(make_context(ApiKey.DESCRIBE_GROUPS, 6), request)
+
+    assert [each.group_id for each in asyncio.run(test()).groups] == seen == ["b", "a"]
+    group = OffsetFetchRequest.OffsetFetchRequestGroup
+    topic = group.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+    request = OffsetFetchRequest(
+        groups=[
+            group(group_id=name, topics=topics) for name in "ab" for topics in (None, [topic], None)
+        ]
+    )
+    in_parts(ApiKey.OFFSET_FETCH, lambda _, asked: asked)(
+        make_context(ApiKey.OFFSET_FETCH, 9), request
+    )
+    assert [(each.group_id, each.topics) for each in request.groups] == [
+        ("a", None),
+        ("a", [topic]),
+        ("b", None),
+        ("b", [topic]),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["at once", "later", "a coroutine"])
@@ -255,7 +289,7 @@ def test_parts_are_answered_in_any_way(kind: str) -> None:
 
     async def test() -> Any:
         handle = in_parts(ApiKey.DESCRIBE_GROUPS, handler)
-        request = DescribeGroupsRequest(groups=["g"] * 1001)
+        request = DescribeGroupsRequest(groups=[f"g{number}" for number in range(1001)])
         return await handle(make_context(ApiKey.DESCRIBE_GROUPS, 6), request)
 
     assert len(asyncio.run(test()).groups) == 1001
@@ -274,7 +308,7 @@ def test_a_part_that_fails_closes_the_connection_and_ends_the_request() -> None:
 
     async def test() -> Any:
         handle = in_parts(ApiKey.DESCRIBE_GROUPS, handler)
-        request = DescribeGroupsRequest(groups=["g"] * 1001)
+        request = DescribeGroupsRequest(groups=[f"g{number}" for number in range(1001)])
         return await handle(make_context(ApiKey.DESCRIBE_GROUPS, 6, peer=peer), request)
 
     with pytest.raises(asyncio.CancelledError):

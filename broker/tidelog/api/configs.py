@@ -111,7 +111,7 @@ class ConfigsApi:
         """Answer, with a `yield` between parts of about `ENTRIES_AT_ONCE` settings."""
         from tidelog_protocol.messages.configs import DescribeConfigsResponse
 
-        resources = request.resources
+        resources = _once(request.resources)
         if any(resource.resource_type not in _KNOWN_TYPES for resource in resources):
             refusal = RefusedError(ErrorCode.INVALID_REQUEST, _MALFORMED)
             return DescribeConfigsResponse(
@@ -289,6 +289,17 @@ def _row(
         resource_type=resource_type,
         resource_name=resource_name,
     )
+
+
+def _once(resources: Sequence[Any]) -> list[Any]:
+    """Leave out what asks the same as an earlier one: a broker has hundreds of settings, and a
+    request may name it thousands of times."""
+    kept: dict[Any, Any] = {}
+    for each in resources:
+        keys = each.configuration_keys
+        key = (each.resource_type, each.resource_name, None if keys is None else tuple(keys))
+        kept.setdefault(key, each)
+    return list(kept.values())
 
 
 def _settings_of(

@@ -112,6 +112,7 @@ class RequestContext:
         "peer",
         "size",
         "took_s",
+        "took_turns",
     )
 
     took_s: float  # of the handler, only while clients may be throttled
@@ -135,6 +136,7 @@ class RequestContext:
         self.size = 0  # of the frame
         self.parked = 0  # size of the request, once its handler has returned without a response
         self.began_s: float | None = None  # when its handler began, while requests are observed
+        self.took_turns = False  # its response may be long, however short the request is
         self.merge: Callable[[Any], Any] | None = None  # what a guard adds to a late response
         self.is_follower = False  # a follower's Fetch, while requests are observed
 
@@ -414,8 +416,7 @@ class Dispatcher:
         elif response is None:
             context.answer = ()
         elif response.__class__ is CoroutineType:
-            is_wide = route.is_wide or context.size > WIDE_BYTES
-            self._run(context, response, route if is_wide else None)
+            self._run(context, response, route)
         else:
             if response.__class__ is not list:
                 response = route.encode(response)
@@ -479,14 +480,14 @@ class Dispatcher:
         return context
 
     def _run(
-        self, context: RequestContext, coroutine: Coroutine[Any, Any, Any], wide: Route | None
+        self, context: RequestContext, coroutine: Coroutine[Any, Any, Any], route: Route
     ) -> None:
         name = (
             f"{API[context.api_key].name} of {context.client_host}:{context.client_port} "
             f"#{context.correlation_id}"
         )
         task = asyncio.get_running_loop().create_task(
-            self._answer(context, coroutine, wide), name=name
+            self._answer(context, coroutine, route), name=name
         )
         self._tasks[task] = coroutine
         task.add_done_callback(self._ended)
@@ -495,15 +496,16 @@ class Dispatcher:
         self._tasks.pop(task).close()  # the coroutine has not begun if the task was cancelled first
 
     async def _answer(
-        self, context: RequestContext, coroutine: Coroutine[Any, Any, Any], wide: Route | None
+        self, context: RequestContext, coroutine: Coroutine[Any, Any, Any], route: Route
     ) -> None:
         """Run one coroutine handler. It continues after its client disconnects, as in Kafka."""
         try:
             response = await coroutine
-            if wide is not None and response is not None and response.__class__ is not list:
+            is_wide = route.is_wide or context.size > WIDE_BYTES or context.took_turns
+            if is_wide and response is not None and response.__class__ is not list:
                 response = self._finished(context, response)
                 await asyncio.sleep(0)
-                context.body = await wide.encode_in_turns(response)
+                context.body = await route.encode_in_turns(response)
         except asyncio.CancelledError:
             context.peer.close()
             raise

@@ -59,25 +59,29 @@ PART_MAX = 500
 class Wide(NamedTuple):
     """An array of a request, and that of its response. `inner` are arrays within their elements,
     divided as well; then what has the same `keys` in two parts of an answer is one element.
-    `part_max` elements are a part."""
+    `part_max` elements are a part. With `is_once` an element that says the same as an earlier one
+    is left out: ten thousand times a group of thousands of members would fill the memory."""
 
     asked: str
     answered: str
     keys: tuple[str, ...] = ()
     inner: Wide | None = None
     part_max: int = PART_MAX
+    is_once: bool = False
 
 
 _SHARE_STATE = Wide("topics", "results", ("topic_id",), Wide("partitions", "partitions"))
 WIDE = {
     ApiKey.FIND_COORDINATOR: Wide("coordinator_keys", "coordinators"),
-    ApiKey.DESCRIBE_GROUPS: Wide("groups", "groups"),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: Wide("group_ids", "groups"),
-    ApiKey.SHARE_GROUP_DESCRIBE: Wide("group_ids", "groups"),
-    ApiKey.STREAMS_GROUP_DESCRIBE: Wide("group_ids", "groups"),
-    ApiKey.DESCRIBE_TRANSACTIONS: Wide("transactional_ids", "transaction_states"),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Wide("groups", "groups", part_max=100),
-    ApiKey.OFFSET_FETCH: Wide("groups", "groups"),
+    ApiKey.DESCRIBE_GROUPS: Wide("groups", "groups", part_max=1, is_once=True),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Wide("group_ids", "groups", part_max=1, is_once=True),
+    ApiKey.SHARE_GROUP_DESCRIBE: Wide("group_ids", "groups", part_max=1, is_once=True),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Wide("group_ids", "groups", part_max=1, is_once=True),
+    ApiKey.DESCRIBE_TRANSACTIONS: Wide(
+        "transactional_ids", "transaction_states", part_max=10, is_once=True
+    ),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Wide("groups", "groups", part_max=100, is_once=True),
+    ApiKey.OFFSET_FETCH: Wide("groups", "groups", is_once=True),
     ApiKey.ADD_PARTITIONS_TO_TXN: Wide("transactions", "results_by_transaction"),
     ApiKey.WRITE_TXN_MARKERS: Wide(
         "markers",
@@ -139,6 +143,7 @@ def in_turns(
             own.deferred.cancel()
 
     context.defer(hurry, cancel)
+    context.took_turns = True
     return _remaining(parts, peer, own, finish)
 
 
@@ -187,9 +192,27 @@ async def _handle_in_steps(handler: Handler, context: Any, request: Any) -> Any:
 
 
 def _handle(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
-    if _width(getattr(request, wide.asked), wide) <= wide.part_max:
+    elements = getattr(request, wide.asked)
+    if wide.is_once and len(elements) > 1:
+        elements = _once(elements)
+        setattr(request, wide.asked, elements)
+    if _width(elements, wide) <= wide.part_max:
         return handler(context, request)
     return _handle_parts(handler, wide, context, request)
+
+
+def _once(elements: list[Any]) -> list[Any]:
+    """Return names once; also groups of which all is asked."""
+    if isinstance(elements[0], str):
+        return list(dict.fromkeys(elements))
+    kept, seen = [], set()
+    for element in elements:
+        if element.topics is None:
+            if element.group_id in seen:
+                continue
+            seen.add(element.group_id)
+        kept.append(element)
+    return kept
 
 
 def _width(elements: Any, wide: Wide) -> int:
@@ -202,6 +225,7 @@ def _width(elements: Any, wide: Wide) -> int:
 
 async def _handle_parts(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
     """Handle the parts one after the other; return the whole response."""
+    context.took_turns = True
     whole = None
     for elements, depth in _parts(getattr(request, wide.asked), wide, wide.part_max):
         part = copy(request)
