@@ -97,9 +97,9 @@ class Attack(NamedTuple):
 # -- requests --------------------------------------------------------------------------------------
 
 
-def requests(served: set[int], names: Names) -> Iterator[Attack]:
-    """Yield an attack for each array of each request that the broker serves, filled to its
-    limit."""
+def requests(served: set[int], names: Names, *, is_known: bool = False) -> Iterator[Attack]:
+    """Yield an attack for each array of each request that the broker serves, filled to its limit
+    with names that differ; or all the same, of what `is_known`."""
     for key in sorted(served - _SPARED):
         api = API[key]
         elements = elements_max(api.key)
@@ -107,7 +107,7 @@ def requests(served: set[int], names: Names) -> Iterator[Attack]:
             for pairs in (False, True) if len(path) > 1 else (False,):
                 count = elements - len(path) + 1
                 label = f"{api.name} {'.'.join(field.name for field in path)}"
-                values = _Values(names, api.max_version)
+                values = _Values(names, api.max_version, is_known=is_known)
                 yield Attack(
                     label + (" in pairs" if pairs else ""),
                     partial(_filled_frame, api, path, count, values, pairs=pairs),
@@ -130,26 +130,28 @@ def _paths(table: type[Struct], version: int) -> Iterator[list[Field]]:
 class _Values:
     """What to write into fields: names of what is there, numbers where elements differ."""
 
-    def __init__(self, names: Names, version: int) -> None:
+    def __init__(self, names: Names, version: int, *, is_known: bool) -> None:
         self._names = names
         self.version = version
+        self.is_known = is_known
 
     def of(self, field: Field, number: int | None) -> Any:
         """Return a field's value; `number` is that of the element if elements are to differ."""
-        name, differs = field.name, number is not None
+        name, differs = field.name, number is not None and not self.is_known
         if name in ("resource_type", "entity_type"):
             return TOPIC_RESOURCE if field.kind == "int8" else "client-id"
         if field.kind == "uuid":
             return self._names.topic_id if not differs else struct.pack(">qq", 1, number)
         if field.kind == "string":
-            return f"{name}-{number}" if differs else self._known(name)
+            return f"{name}-{number}" if differs else self.known(name)
         if name == "acks":
             return -1
         if "partition" in name or name == "index":
             return number or 0
         return None
 
-    def _known(self, name: str) -> str:
+    def known(self, name: str) -> str:
+        """Return a name that is there, for a field or an array."""
         if "group" in name:
             return self._names.group
         return self._names.topic
@@ -186,7 +188,7 @@ def _element(array: Field, number: int | None, values: _Values) -> Any:
     inner = array.element
     if isinstance(inner, str):
         if inner == "string":
-            return f"{array.name}-{number or 0}"
+            return values.known(array.name) if values.is_known else f"{array.name}-{number or 0}"
         if inner == "uuid":
             return struct.pack(">qq", 1, number or 0)
         return (number or 0) % 128 if inner == "int8" else number or 0

@@ -48,7 +48,7 @@ from tidelog_protocol.records import Record, build_batch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["WITH_ACLS", "add_acls", "floods"]
+__all__ = ["WITH_ACLS", "add_acls", "floods", "joins"]
 
 MANY = "many"
 PARTITIONS = 10_000
@@ -138,11 +138,16 @@ def _hello() -> bytes:
 def _members() -> Iterator[Attack]:
     yield Attack(
         "10,000 members join a group",
-        partial(_joins, 3, 250),
+        partial(joins, "flooded", 250),
         answers=NOTHING,
         connections=40,
     )
-    yield Attack("50,000 first JoinGroups", partial(_joins, 9, 5_000), 5_000, connections=10)
+    yield Attack(
+        "50,000 first JoinGroups",
+        partial(joins, "flooded", 5_000, version=9),
+        5_000,
+        connections=10,
+    )
     yield Attack(
         "a pattern of ListTransactions, 10 KB",
         lambda: frame_of(ListTransactionsRequest(transactional_id_pattern="a?" * 5_000), 2),
@@ -150,12 +155,13 @@ def _members() -> Iterator[Attack]:
     )
 
 
-def _joins(version: int, count: int) -> bytes:
+def joins(group_id: str, count: int, *, version: int = 3, timeout_ms: int = 60_000) -> bytes:
+    """Return JoinGroups of so many new members, who stay silent for so long at most."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=bytes(20))
     request = JoinGroupRequest(
-        group_id="flooded",
-        session_timeout_ms=45_000,
-        rebalance_timeout_ms=60_000,
+        group_id=group_id,
+        session_timeout_ms=timeout_ms,
+        rebalance_timeout_ms=timeout_ms,
         protocol_type="consumer",
         protocols=[protocol],
     )
