@@ -352,6 +352,7 @@ class Quorum:
         PeerError or NotControllerError if no leader answers; the caller limits the time.
         """
         if self.metadata.is_leader:
+            await self.metadata.wait_for(self.metadata.high_watermark - 1)
             return
         if self._requests is None:
             raise NotControllerError("no controller is known")
