@@ -135,17 +135,21 @@ def test_thousands_of_settings_are_described_in_turns() -> None:
 
     async def run() -> None:
         broker = await Broker().start()
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=TOPIC, resource_name="e", configuration_keys=None
-        )
-        one = DescribeConfigsRequest(resources=[resource])
-        alone = (await broker.call(ApiKey.DESCRIBE_CONFIGS, 4, one)).results[0]
-        count = 3 * ENTRIES_AT_ONCE  # those with the same settings share their description
+        names = ["e", *(f"unknown-{number}" for number in range(3 * ENTRIES_AT_ONCE)), "e"]
         turns = asyncio.create_task(count_turns())
-        many = DescribeConfigsRequest(resources=[resource] * count)
+        many = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsRequest.DescribeConfigsResource(
+                    resource_type=TOPIC, resource_name=name, configuration_keys=None
+                )
+                for name in names
+            ]
+        )
         response = await broker.call(ApiKey.DESCRIBE_CONFIGS, 4, many)
         turns.cancel()
-        assert response.results == [alone] * count
+        named = [each.resource_name for each in response.results]
+        assert named == names[:-1], "what is named twice is described once"
+        assert response.results[0].configs
         with contextlib.suppress(asyncio.CancelledError):
             await turns
         assert taken[0] >= 3

@@ -247,12 +247,10 @@ def test_what_is_asked_for_twice_is_answered_once() -> None:
         seen.extend(request.groups)
         return described(request)
 
-    async def test() -> Any:
-        handle = in_parts(ApiKey.DESCRIBE_GROUPS, handler)
-        request = DescribeGroupsRequest(groups=["b", "a", "b", "b", "a"])
-        return await handle(make_context(ApiKey.DESCRIBE_GROUPS, 6), request)
-
-    assert [each.group_id for each in asyncio.run(test()).groups] == seen == ["b", "a"]
+    twice = DescribeGroupsRequest(groups=["b", "a", "b", "b", "a"])
+    handle = in_parts(ApiKey.DESCRIBE_GROUPS, handler)
+    response = handle(make_context(ApiKey.DESCRIBE_GROUPS, 6), twice)
+    assert [each.group_id for each in response.groups] == seen == ["b", "a"]
     group = OffsetFetchRequest.OffsetFetchRequestGroup
     topic = group.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
     request = OffsetFetchRequest(

@@ -14,9 +14,9 @@ ConsumerGroupDescribe 1: type of each member (KIP-1099).
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tidelog.api.group_admin import Missing, add_operations, find_group
+from tidelog.api.group_admin import Missing, add_operations, describe_in_turns, find_group
 from tidelog.cluster.metadata.features import GROUP_FEATURE
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.requests import Heartbeat
@@ -134,9 +134,7 @@ class ConsumerGroupsApi:
 
     # ---- ConsumerGroupDescribe ---------------------------------------------------------------
 
-    def describe(
-        self, _context: RequestContext, request: ConsumerGroupDescribeRequest
-    ) -> ConsumerGroupDescribeResponse:
+    def describe(self, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Any:
         """Answer a ConsumerGroupDescribe request."""
         if not self._is_on():
             refused = ErrorCode.UNSUPPORTED_VERSION
@@ -146,10 +144,13 @@ class ConsumerGroupsApi:
                     for each in request.group_ids
                 ]
             )
-        groups = [self._described(group_id) for group_id in request.group_ids]
-        if request.include_authorized_operations:
-            add_operations(groups)
-        return ConsumerGroupDescribeResponse(groups=groups)
+
+        def respond(groups: list[Any]) -> ConsumerGroupDescribeResponse:
+            if request.include_authorized_operations:
+                add_operations(groups)
+            return ConsumerGroupDescribeResponse(groups=groups)
+
+        return describe_in_turns(context, request.group_ids, self._described, respond)
 
     def _described(self, group_id: str) -> _DescribedGroup:
         group = find_group(self._admin, group_id, ConsumerGroup)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tidelog.awaiting import all_of
 from tidelog.coordinators.groups.classic.group import Group
 from tidelog.coordinators.groups.classic.states import GroupState
+from tidelog.network.wide_requests import PART_MAX, in_turns
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_admin import (
@@ -28,7 +29,7 @@ from tidelog_protocol.messages.group_admin import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from tidelog.coordinators.groups.admin import GroupAdmin
     from tidelog.coordinators.groups.classic.member import Member
@@ -69,6 +70,28 @@ def find_group(admin: GroupAdmin, group_id: str, kind: type[AGroup]) -> AGroup |
     return Missing(group)
 
 
+def describe_in_turns(
+    context: RequestContext,
+    group_ids: Sequence[str],
+    describe: Callable[[str], Any],
+    respond: Callable[[list[Any]], Any],
+) -> Any:
+    """Describe groups, with a turn of the loop between parts of `PART_MAX` groups and members."""
+
+    def parts() -> Generator[None, None, Any]:
+        groups: list[Any] = []
+        room = PART_MAX
+        for group_id in group_ids:
+            if room <= 0:
+                yield
+                room = PART_MAX
+            groups.append(describe(group_id))
+            room -= 1 + len(groups[-1].members)
+        return respond(groups)
+
+    return in_turns(parts(), context)
+
+
 def add_operations(groups: Iterable[Any]) -> None:
     """Name all operations in the descriptions of groups that have no error."""
     for group in groups:
@@ -94,18 +117,17 @@ class GroupAdminApi:
             ApiKey.DELETE_GROUPS: self.delete,
         }
 
-    def describe(
-        self, context: RequestContext, request: DescribeGroupsRequest
-    ) -> DescribeGroupsResponse:
+    def describe(self, context: RequestContext, request: DescribeGroupsRequest) -> Any:
         """Answer a DescribeGroups request."""
         operations = _OPERATIONS_OMITTED
         if request.include_authorized_operations:
             operations = ALL_OPERATIONS
-        return DescribeGroupsResponse(
-            groups=[
-                self._describe_one(group_id, context.api_version, operations)
-                for group_id in request.groups
-            ]
+
+        def describe(group_id: str) -> _DescribedGroup:
+            return self._describe_one(group_id, context.api_version, operations)
+
+        return describe_in_turns(
+            context, request.groups, describe, lambda groups: DescribeGroupsResponse(groups=groups)
         )
 
     def _describe_one(self, group_id: str, version: int, operations: int) -> _DescribedGroup:

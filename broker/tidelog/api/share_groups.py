@@ -10,9 +10,9 @@ Version notes. Version 1 is the first; version 0 was of Kafka 4.0's early access
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tidelog.api.group_admin import Missing, add_operations, find_group
+from tidelog.api.group_admin import Missing, add_operations, describe_in_turns, find_group
 from tidelog.cluster.metadata.features import SHARE_FEATURE
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.share.assignor import NAME
@@ -116,14 +116,15 @@ class ShareGroupsApi:
 
     # ---- ShareGroupDescribe ------------------------------------------------------------------
 
-    def describe(
-        self, _context: RequestContext, request: ShareGroupDescribeRequest
-    ) -> ShareGroupDescribeResponse:
+    def describe(self, context: RequestContext, request: ShareGroupDescribeRequest) -> Any:
         """Answer a ShareGroupDescribe request."""
-        groups = [self._described(group_id) for group_id in request.group_ids]
-        if request.include_authorized_operations:
-            add_operations(groups)
-        return ShareGroupDescribeResponse(groups=groups)
+
+        def respond(groups: list[Any]) -> ShareGroupDescribeResponse:
+            if request.include_authorized_operations:
+                add_operations(groups)
+            return ShareGroupDescribeResponse(groups=groups)
+
+        return describe_in_turns(context, request.group_ids, self._described, respond)
 
     def _described(self, group_id: str) -> _DescribedGroup:
         if not self._is_on:

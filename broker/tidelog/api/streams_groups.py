@@ -11,9 +11,9 @@ Version notes. Version 0 is the only one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tidelog.api.group_admin import Missing, add_operations, find_group
+from tidelog.api.group_admin import Missing, add_operations, describe_in_turns, find_group
 from tidelog.cluster.metadata.features import STREAMS_FEATURE
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.streams.group import StreamsGroup
@@ -102,14 +102,15 @@ class StreamsGroupsApi:
 
     # ---- StreamsGroupDescribe ----------------------------------------------------------------
 
-    def describe(
-        self, _context: RequestContext, request: StreamsGroupDescribeRequest
-    ) -> StreamsGroupDescribeResponse:
+    def describe(self, context: RequestContext, request: StreamsGroupDescribeRequest) -> Any:
         """Answer a StreamsGroupDescribe request."""
-        groups = [self._described(group_id) for group_id in request.group_ids]
-        if request.include_authorized_operations:
-            add_operations(groups)
-        return StreamsGroupDescribeResponse(groups=groups)
+
+        def respond(groups: list[Any]) -> StreamsGroupDescribeResponse:
+            if request.include_authorized_operations:
+                add_operations(groups)
+            return StreamsGroupDescribeResponse(groups=groups)
+
+        return describe_in_turns(context, request.group_ids, self._described, respond)
 
     def _described(self, group_id: str) -> _DescribedGroup:
         if not self._is_on():

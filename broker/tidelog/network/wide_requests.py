@@ -73,12 +73,12 @@ class Wide(NamedTuple):
 _SHARE_STATE = Wide("topics", "results", ("topic_id",), Wide("partitions", "partitions"))
 WIDE = {
     ApiKey.FIND_COORDINATOR: Wide("coordinator_keys", "coordinators"),
-    ApiKey.DESCRIBE_GROUPS: Wide("groups", "groups", part_max=1, is_once=True),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: Wide("group_ids", "groups", part_max=1, is_once=True),
-    ApiKey.SHARE_GROUP_DESCRIBE: Wide("group_ids", "groups", part_max=1, is_once=True),
-    ApiKey.STREAMS_GROUP_DESCRIBE: Wide("group_ids", "groups", part_max=1, is_once=True),
+    ApiKey.DESCRIBE_GROUPS: Wide("groups", "groups", is_once=True),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Wide("group_ids", "groups", is_once=True),
+    ApiKey.SHARE_GROUP_DESCRIBE: Wide("group_ids", "groups", is_once=True),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Wide("group_ids", "groups", is_once=True),
     ApiKey.DESCRIBE_TRANSACTIONS: Wide(
-        "transactional_ids", "transaction_states", part_max=10, is_once=True
+        "transactional_ids", "transaction_states", part_max=50, is_once=True
     ),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Wide("groups", "groups", part_max=100, is_once=True),
     ApiKey.OFFSET_FETCH: Wide("groups", "groups", is_once=True),
