@@ -156,7 +156,7 @@ def _members() -> Iterator[Attack]:
 
 
 def joins(group_id: str, count: int, *, version: int = 3, timeout_ms: int = 60_000) -> bytes:
-    """Return JoinGroups of so many new members, who stay silent for so long at most."""
+    """Return JoinGroups of so many new members; each may be silent for so long."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=bytes(20))
     request = JoinGroupRequest(
         group_id=group_id,
