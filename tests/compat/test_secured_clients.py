@@ -8,15 +8,20 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tidelog
+from compat.conformance.sasl.doors import KafkaSasl
+from compat.jvm import require_jars
 from compat.refusals import AUTHORIZER, REFUSALS, CommandLine, unlike
 from compat.secured_clients import JAVA, THROUGH, through_java
 from tidelog.__main__ import main
-from tidelog.control.credentials.wishes import Wishes
+from tidelog.control.credentials import tokens
+from tidelog.control.credentials.clients import configuration
+from tidelog.control.credentials.wishes import Client, Wishes
 from tidelog.embedded.running import RunningCluster
 
 if TYPE_CHECKING:
@@ -118,6 +123,40 @@ def test_a_client_refuses_or_is_refused(
     answer = through(client, cluster, wishes, topic)
     assert answer.startswith("error:")
     assert said[client] in answer
+
+
+class ExpiredTokens:
+    """The configurations of clients whose tokens have expired, for a broker without TLS."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def client_config(self, client: str, **_: Any) -> Any:
+        expired = Client(
+            self._address,
+            "SASL_PLAINTEXT",
+            mechanism="OAUTHBEARER",
+            token=partial(tokens.new, "alice", is_expired=True),
+            is_expired=True,
+        )
+        return configuration(client, expired)
+
+
+@pytest.mark.reference
+@pytest.mark.nightly  # a Kafka of its own
+def test_apache_kafka_makes_clients_say_the_same_of_a_token(tmp_path: Path) -> None:
+    require_jars()
+    kafka = KafkaSasl(tmp_path)
+    kafka.start()
+    wishes, said = REFUSALS["token"]
+    try:
+        door: Any = ExpiredTokens(kafka.addresses["SASL"])
+        for client in ("confluent-kafka", "aiokafka", "franz-go", "kafkajs"):
+            answer = THROUGH[client](door, wishes, "t")
+            assert answer.startswith("error:")
+            assert said[client] in answer
+    finally:
+        kafka.stop()
 
 
 @pytest.mark.nightly
