@@ -20,7 +20,7 @@ from tidelog_storage.open_files import OPEN_FILES, lacks_descriptors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Doorkeeper", "share_out", "watch_accept_errors"]
+__all__ = ["Doorkeeper", "Refused", "share_out", "watch_accept_errors"]
 
 _log = logging.getLogger("tidelog.network.connection")
 
@@ -66,23 +66,23 @@ class Doorkeeper:
     """Creates the protocol objects of a listener's connections; closes those beyond the limit."""
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        self._factory = factory
+        self.factory = factory
         self.listening = -1  # the descriptor of the listening socket, once it is bound
         self._warnings = _Warnings()
 
     def __call__(self) -> asyncio.BaseProtocol:
         """Return the protocol object of the connection being accepted."""
         if self.listening < 0 or _has_room(self.listening):
-            return self._factory()
+            return self.factory()
         self._warnings.warn(
             "closing new connections: this process may have no more than %d open files"
             " (ulimit -n), and the rest is kept for logs",
             _limit(),
         )
-        return _Refused()
+        return Refused()
 
 
-class _Refused(asyncio.Protocol):
+class Refused(asyncio.Protocol):
     """The protocol of a connection that is closed at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

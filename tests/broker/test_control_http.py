@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import http.client
 import inspect
+import select
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -381,3 +384,24 @@ def test_without_it_nothing_of_it_is_imported() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "\n"
+
+
+def test_silent_connections_above_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They took all descriptors of the process, and its logs found none."""
+    monkeypatch.setattr("tidelog.control.http.CONNECTIONS_MAX", 3)
+
+    def use(url: str) -> None:
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        with ExitStack() as silent:
+            refused: list[socket.socket] = []
+            while not refused:  # those before it count once the loop has made them
+                silent.enter_context(socket.create_connection((host, int(port))))
+                client = silent.enter_context(socket.create_connection((host, int(port))))
+                refused, _, _ = select.select([client], [], [], 0.1)
+            assert client.recv(1) == b""
+        status = 0
+        while status != 200:  # the door learns that they are closed
+            with suppress(OSError):
+                status = send(f"{url}/v1/health").status
+
+    with_door(use)

@@ -13,10 +13,12 @@ it, and names of this machine other than its own are refused. Starlette and uvic
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import json
 import socket
+from functools import partial
 from http import HTTPStatus
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +35,7 @@ from tidelog.control.openapi import READS, document
 from tidelog.control.scenarios import Scenarios
 from tidelog.control.values import to_json
 from tidelog.control.wire import error_form
+from tidelog.descriptors import Doorkeeper, Refused
 from tidelog.start_error import StartError, system_words
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ __all__ = ["Address", "HttpDoor"]
 
 BODY_BYTES_MAX = 1 << 20
 CONNECTIONS_MAX = 128
+BACKLOG = 16  # asyncio accepts so many at once, before any of them can be closed
 STOP_S_MAX = 1
 _USE_POST = {"Allow": "POST"}
 _MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
@@ -91,6 +95,22 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _admitting(server: uvicorn.Server, make: Any, listening: int) -> Any:
+    """Return what makes the protocol objects of connections. Those above the limit, or that would
+    take descriptors which are kept for logs, are closed at once: uvicorn's own limit is one of
+    requests."""
+    keeper = Doorkeeper(asyncio.Protocol)
+    keeper.listening = listening
+
+    def made(**arguments: Any) -> asyncio.BaseProtocol:
+        if len(server.server_state.connections) >= CONNECTIONS_MAX:
+            return Refused()
+        keeper.factory = partial(make, **arguments)
+        return keeper()
+
+    return made
+
+
 class HttpDoor:
     """The door of one cluster: from `start` until `stop`, in the running loop."""
 
@@ -136,11 +156,15 @@ class HttpDoor:
             access_log=False,
             date_header=False,
             limit_concurrency=CONNECTIONS_MAX,
+            backlog=BACKLOG,
             timeout_graceful_shutdown=STOP_S_MAX,
         )
         config.load()
         server = self._server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)
+        config.http_protocol_class = _admitting(
+            server, config.http_protocol_class, self._socket.fileno()
+        )
         # Not `serve`: it takes the process's signals and wakes up ten times a second.
         await server.startup(sockets=[self._socket])
 
