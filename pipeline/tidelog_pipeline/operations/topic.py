@@ -47,8 +47,8 @@ class Source:
             is_clients = name.startswith((KAFKA_PREFIX, STORE_PREFIX)) and name != BOOTSTRAP_SERVERS
             if not is_clients and name not in _OPTIONS:
                 raise OperationError(
-                    f"{given} is no option here: there are failOnDataLoss, minPartitions, a "
-                    f"Kafka client's ({KAFKA_PREFIX}...) and the remote store's ({STORE_PREFIX}...)"
+                    f"{given} is no option here: there are failOnDataLoss, minPartitions, those of "
+                    f"a client ({KAFKA_PREFIX}NAME) and of the remote store ({STORE_PREFIX}NAME)"
                 )
 
     @property
