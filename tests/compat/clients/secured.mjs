@@ -30,4 +30,5 @@ try {
 } catch (error) {
   const cause = error.originalError ?? error.cause;
   console.log(`error: ${error.message} ${cause ? cause.message : ""}`);
+  process.exit(0); // a producer that was refused a topic is still connected
 }
