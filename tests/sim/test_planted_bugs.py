@@ -108,7 +108,7 @@ FOUND_AT = {
     "segments-are-found-by-offset-alone": 3,
     # changing voters
     "commit-by-the-old-majority": 1,
-    "truncated-voters-stay": 10,
+    "truncated-voters-stay": 65,
     "two-changes-at-once": 8,
     # consumer groups
     "a-lost-answer-costs-the-place": 2,
@@ -143,7 +143,7 @@ FOUND_AT = {
     "delivery-counts-are-not-stored": 1,
     "gaps-are-done": 2,
     "limits-of-records-are-hints": 0,
-    "locks-end-together": 0,
+    "locks-end-together": 1,
     "locks-never-end": 0,
     "no-delivery-is-the-last": 3,
     "open-transactions-are-read": 0,
@@ -161,7 +161,7 @@ FOUND_AT = {
     "no-session-of-instances-begins-at-load": 0,
     "no-time-to-give-back": 0,
     "processes-count-by-member": 3,
-    "tasks-are-free-before-they-are-given-back": 3,
+    "tasks-are-free-before-they-are-given-back": 1,
     "tasks-are-given-before-they-are-free": 0,
     "tasks-are-not-loaded": 0,
     "tasks-given-back-stay-taken": 0,
