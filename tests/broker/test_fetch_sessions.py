@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tidelog.replication import fetch_sessions
 from tidelog.replication.fetch_sessions import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
@@ -187,6 +188,24 @@ class TestEviction:
         assert sessions.get(first) is None
         assert sessions.get(second) is not None
         assert sessions.evictions == 1
+
+    def test_all_sessions_together_have_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 10)
+        sessions = cache(9)
+        follower = create(sessions, 6, 0, privileged=True)
+        small, large = create(sessions, 1, 0), create(sessions, 3, 0)
+        assert sessions.partitions_cached == 10
+        again = create(sessions, 2, 0)
+        assert sessions.get(large) is None, "the largest of a client"
+        assert all(map(sessions.get, (follower, small, again)))
+        assert create(sessions, 8, 0) == INVALID_SESSION_ID, "it is the largest itself"
+        session = sessions.get(again)
+        assert session is not None
+        session.add([Topic(topic="more", partitions=[asked(index) for index in range(9)])], {})
+        sessions.advance(session, 1)
+        assert sessions.get(again) is None, "it has grown"
+        assert sessions.partitions_cached == 7
+        assert sessions.evictions == 3
 
     def test_use_keeps_a_session_fresh(self) -> None:
         sessions = cache(2)

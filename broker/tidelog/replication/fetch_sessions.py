@@ -33,6 +33,9 @@ __all__ = [
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0  # a full fetch that asks for a session
 FINAL_EPOCH = -1  # a full fetch without a session
+PARTITIONS_MAX = 1_000_000
+"""Partitions of all sessions: 0.4 GB."""
+
 _EPOCH_MAX = 2**31 - 1
 
 PartitionKey = tuple["str | bytes", int]
@@ -207,6 +210,9 @@ class FetchSessionCache:
     A new session replaces another one only if (a) that one is unused for `eviction_ms`, or (b) the
     new one is a follower's and that one is not, or (c) the new one has at least as many partitions
     and that one is older than `eviction_ms` (any age for a follower against a client).
+
+    All together have at most `PARTITIONS_MAX` partitions: above it the largest one is closed, a
+    client's first. Each request may add thousands to its session, which Kafka does not limit.
     """
 
     __slots__ = (
@@ -284,7 +290,16 @@ class FetchSessionCache:
         self.partitions_cached += session.cached_size
         if not privileged:
             insort(self._evictable_by_privileged, _evictable_key(session))
-        return session.session_id
+        self._close_largest()
+        return session.session_id if session.session_id in self._sessions else INVALID_SESSION_ID
+
+    def _close_largest(self) -> None:
+        while self.partitions_cached > PARTITIONS_MAX:
+            largest = max(
+                self._sessions.values(), key=lambda each: (not each.privileged, each.cached_size)
+            )
+            self.remove(largest.session_id)
+            self.evictions += 1
 
     def remove(self, session_id: int) -> bool:
         """Close a session; False if there was none."""
@@ -316,6 +331,9 @@ class FetchSessionCache:
             session.cached_size = size
             if not session.privileged:
                 insort(self._evictable_by_privileged, _evictable_key(session))
+            self._close_largest()
+            if session.session_id not in self._sessions:
+                return
         if now_ms - session.created_ms > self._eviction_ms:
             key = _evictable_key(session)
             _include(self._evictable_by_all, key)
