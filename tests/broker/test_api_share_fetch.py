@@ -10,6 +10,7 @@ import pytest
 
 from support.data_path import NODE_ID, NOW_MS, DataPath, batch
 from support.share_path import SharePath, acquired
+from tidelog.api import share_fetch
 from tidelog.coordinators.share.values import StateBatch
 from tidelog.network.dispatch import RequestContext
 from tidelog.replication.reads import TRANSACTION_COMMITTED
@@ -473,6 +474,21 @@ class TestSessions:
             await settled()
             assert (len(shares.partitions), len(shares.partitions.sessions)) == (0, 0)
             assert acquired(await shares.fetched((foo, 0), member="c")) == [(0, 2, 3)]
+
+        tell(story)
+
+    def test_a_request_reads_the_first_of_thousands_of_partitions(
+        self, tell: Tell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(share_fetch, "LED_AT_ONCE", 1)
+
+        async def story(shares: SharePath, foo: bytes) -> None:
+            for index in range(2):
+                shares.path.produce("foo", index, batch(3))
+            first = await shares.fetched((foo, 0), (foo, 1))
+            assert [each.partition_index for each in first.responses[0].partitions] == [0]
+            second = await shares.fetched()
+            assert [each.partition_index for each in second.responses[0].partitions] == [1]
 
         tell(story)
 

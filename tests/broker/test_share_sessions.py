@@ -35,10 +35,20 @@ def test_the_first_partition_changes_with_each_epoch() -> None:
     orders = []
     for epoch in range(1, 5):
         session.epoch = epoch
-        orders.append(session.rotated())
+        orders.append(session.rotated(9))
     assert orders == [[A, B, C], [B, C, A], [C, A, B], [A, B, C]]
     session.update((), [A, B, C])
-    assert session.rotated() == []
+    assert session.rotated(9) == []
+
+
+def test_of_more_than_are_read_others_come_first_in_each_epoch() -> None:
+    keys = [(bytes(16), index) for index in range(5)]
+    session = ShareSession("g", "m", keys, None)
+    firsts = []
+    for epoch in range(1, 5):
+        session.epoch = epoch
+        firsts.append(session.rotated(2)[0][1])
+    assert firsts == [0, 2, 4, 1]
 
 
 def test_an_answer_names_what_is_new_or_failed() -> None:

@@ -63,6 +63,8 @@ _AckTopic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
 _AckData = _AckTopic.PartitionData
 
 _MEMBER_ID_CHARACTERS_MAX = 36
+READ_AT_ONCE = 1000  # share partitions of a request, in one turn of the loop
+LED_AT_ONCE = 100  # of these, those whose state has to be read first: about 20 ms
 _RENEWALS_VERSION = 2
 _ACQUIRE_MODES = (_BATCHES, _RECORD_LIMIT) = (0, 1)
 _TELLS_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -357,11 +359,15 @@ class _ShareFetch:
             self._throttle_ms = min(self._quota.charge_ms(self._context, size), lock_ms // 2)
 
     def _leds(self) -> list[LedPartition]:
-        """Return the share partitions to read; note the errors of the others."""
-        shares = self._api.shares
+        """Return the share partitions to read; note the errors of the others. Of thousands, the
+        others have their turn in the next requests, which begin with them."""
+        shares, session = self._api.shares, self._session
         image = shares.replicas.image
-        leds = []
-        for key in self._session.rotated():
+        leds: list[LedPartition] = []
+        room = LED_AT_ONCE
+        for key in session.rotated(READ_AT_ONCE):
+            if len(leds) >= READ_AT_ONCE:
+                break
             name = None if image is None else image.topic_names.get(key[0])
             if name is None:
                 self._errors[key] = PartitionAnswer(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -369,8 +375,12 @@ class _ShareFetch:
             if not self._api.may_read(self._context, name):
                 self._errors[key] = PartitionAnswer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 continue
+            if not shares.leads(session.group_id, key):
+                if not room:
+                    continue
+                room -= 1
             try:
-                leds.append(shares.lead(self._session.group_id, key))
+                leds.append(shares.lead(session.group_id, key))
             except ShareError as error:
                 self._errors[key] = PartitionAnswer(error.code, error.message)
         return leds

@@ -58,11 +58,13 @@ class ShareSession:
         for key in forgotten:
             self.partitions.pop(key, None)
 
-    def rotated(self) -> list[TopicIdPartition]:
-        """Return the partitions, beginning with another one in each epoch."""
+    def rotated(self, read_max: int) -> list[TopicIdPartition]:
+        """Return the partitions, beginning with another one in each epoch; with those behind the
+        last ones if a request reads at most `read_max`, and there are more."""
         keys = list(self.partitions)
         if keys:
-            first = (self.epoch - 1) % len(keys)  # the epoch of this request
+            step = 1 if len(keys) <= read_max else read_max
+            first = (self.epoch - 1) * step % len(keys)  # the epoch of this request
             keys = keys[first:] + keys[:first]
         return keys
 

@@ -94,6 +94,10 @@ class SharePartitions:
 
     # ---- share partitions ---------------------------------------------------------------------
 
+    def leads(self, group_id: str, key: TopicIdPartition) -> bool:
+        """Return whether a group's share partition is there."""
+        return SharePartition(group_id, *key) in self._led
+
     def lead(self, group_id: str, key: TopicIdPartition) -> LedPartition:
         """Return a group's share partition, made and loaded if it is new. ShareError if this
         broker does not lead the partition."""
