@@ -113,11 +113,16 @@ class CommandLine:
         return done.stdout if client == JAVA else json.loads(done.stdout)
 
 
+def topics_of(clients: Iterable[str]) -> list[str]:
+    """The topics that must be there: that of refusals, and one for each client."""
+    return ["t", *(f"of-{client}" for client in clients)]
+
+
 def unlike(
     door: Door, clients: Iterable[str], others: Mapping[str, Callable[..., str]] | None = None
 ) -> dict[tuple[str, str], str]:
     """What clients said that is not in the table, by client and what was wrong. The brokers have
-    an authorizer, and the topic `t`."""
+    an authorizer, and the topics of these clients."""
     through = {**THROUGH, **(others or {})}
     found = {}
     for client in clients:

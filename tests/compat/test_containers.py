@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from testcontainers.core.config import testcontainers_config
 
-from compat.refusals import AUTHORIZER, unlike
+from compat.refusals import AUTHORIZER, topics_of, unlike
 from support.docker_engine import IMAGE, build_image, docker_engine
 from support.examples import UNAVAILABLE, needs_of
 from support.snippets import Snippet, of, run_script
@@ -107,8 +107,10 @@ def test_all_that_may_be_wrong_at_the_door_of_a_container(engine: Any) -> None:
     for name, value in AUTHORIZER.items():
         kafka.with_setting(name, value)
     with kafka:
-        kafka.control.topics.create("t")
-        assert unlike(kafka, ("confluent-kafka", "aiokafka", "kafkajs")) == {}
+        clients = ("confluent-kafka", "aiokafka", "kafkajs")
+        for topic in topics_of(clients):
+            kafka.control.topics.create(topic)
+        assert unlike(kafka, clients) == {}
 
 
 def test_variables_of_kafkas_image_start_one_broker(engine: Any) -> None:

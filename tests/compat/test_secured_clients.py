@@ -16,7 +16,7 @@ import pytest
 import tidelog
 from compat.conformance.sasl.doors import KafkaSasl
 from compat.jvm import require_jars
-from compat.refusals import AUTHORIZER, REFUSALS, CommandLine, unlike
+from compat.refusals import AUTHORIZER, REFUSALS, CommandLine, topics_of, unlike
 from compat.secured_clients import JAVA, THROUGH, through_java
 from tidelog.__main__ import main
 from tidelog.control.credentials import tokens
@@ -162,8 +162,10 @@ def test_apache_kafka_makes_clients_say_the_same_of_a_token(tmp_path: Path) -> N
 @pytest.mark.nightly
 @pytest.mark.tidelog(security="sasl_ssl", settings=AUTHORIZER)
 def test_all_that_may_be_wrong_at_the_door_of_pytest(tidelog_cluster: RunningCluster) -> None:
-    tidelog_cluster.create_topic("t")
-    assert unlike(tidelog_cluster, ("confluent-kafka", "aiokafka", "kafkajs")) == {}
+    clients = ("confluent-kafka", "aiokafka", "kafkajs")
+    for topic in topics_of(clients):
+        tidelog_cluster.create_topic(topic)
+    assert unlike(tidelog_cluster, clients) == {}
 
 
 @pytest.mark.nightly
@@ -187,9 +189,10 @@ def test_all_that_may_be_wrong_at_the_door_of_the_command_line(
             door = CommandLine(servers, folder)
             file = tmp_path / "admin.properties"
             file.write_text(door.client_config(JAVA, user="admin"))
-            words = ["topics", "create", "t", "--command-config", str(file)]
-            assert main(words) == 0
-            assert unlike(door, ("franz-go", "kafkajs", JAVA), {JAVA: java}) == {}
+            clients = ("franz-go", "kafkajs", JAVA)
+            for topic in topics_of(clients):
+                assert main(["topics", "create", topic, "--command-config", str(file)]) == 0
+            assert unlike(door, clients, {JAVA: java}) == {}
         finally:
             serve.terminate()
 
