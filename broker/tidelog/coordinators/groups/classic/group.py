@@ -44,7 +44,7 @@ __all__ = ["TRANSITIONS", "Group", "GroupLimits", "GroupState"]
 
 logger = logging.getLogger(__name__)
 
-EXPIRED_AT_ONCE = 500  # members that leave in one turn of the loop: 10 to 20 ms
+EXPIRED_AT_ONCE = 100  # members that leave in one turn of the loop: each may look at all others
 
 
 class Group:

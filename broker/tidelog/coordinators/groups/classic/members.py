@@ -115,7 +115,9 @@ class Members(dict[str, Member]):
     @property
     def all_joined(self) -> bool:
         """Return whether a rebalance waits for nothing more."""
-        return not self.pending and self.awaiting_join_count == len(self)
+        return not self.pending and all(
+            member.awaiting_join is not None for member in self.values()
+        )
 
     @property
     def rebalance_timeout_ms(self) -> int:
