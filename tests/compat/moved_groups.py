@@ -40,26 +40,28 @@ class ShareGroup:
         end = time.monotonic() + 60
         while due and time.monotonic() < end:
             due -= self._take(bootstrap, accepted)
-        assert not due
+        assert not due, due
 
     def _take(self, bootstrap: str, accepted: set[int]) -> set[int]:
         """Take what one member gets: nothing that is accepted, each once, one delivery further.
 
-        It acknowledges with the request that closes its session. Kafka's client may have another
-        fetch under way, which would get what is released before: deliveries that it never shows.
+        It acknowledges with the request that closes its session, and not before it has records.
+        Kafka's client may have a fetch under way when it returns: what that gets, of records that
+        were released or that the member did not wait for, are deliveries that it never shows.
         """
         settings = {"share.acknowledgement.mode": "explicit"}
         member = {"member": "mover"}
         place = {"bootstrap": bootstrap, "group": "share", "topic": "queue"}
         self._java.call("share_open", **member, **place, settings=settings)
-        found = self._java.call("share_poll", **member, wait_ms=10_000)["records"]
+        found = self._java.call("share_poll", **member, wait_ms=60_000)["records"]
         kinds = {True: "ACCEPT", False: "RELEASE"}
         marks = [[offset, kinds[offset in accepted]] for offset, _, _ in found]
-        assert self._java.call("share_close", **member, marks=marks)["errors"] == []
+        errors = self._java.call("share_close", **member, marks=marks)["errors"]
+        assert (errors, bool(found)) == ([], True), (errors, found)
         taken = {offset: deliveries for offset, _, deliveries in found}
-        assert len(taken) == len(found)
+        assert len(taken) == len(found), found
         expected = {offset: count + 1 for offset, count in self._left.items() if offset in taken}
-        assert taken == expected
+        assert taken == expected, (taken, expected)
         self._left |= taken
         for offset in accepted & taken.keys():
             del self._left[offset]
