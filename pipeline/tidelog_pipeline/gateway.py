@@ -6,6 +6,7 @@ standard error is kept until it has started, and passed on from then on.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["JvmError", "start_jvm"]
+__all__ = ["JvmError", "end_jvm", "start_jvm"]
 
 _THROWN = re.compile(r'^Exception in thread "main" (.+)', re.MULTILINE)
 _NO_NEWS = b"WARNING: Using incubator modules: jdk.incubator.vector\n"  # Spark always adds it
@@ -44,6 +45,20 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         raise JvmError(_cause(errors.all()) or str(error)) from error
     errors.pass_on()
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def end_jvm() -> None:
+    """End this process's JVM with all it runs, before the process itself ends."""
+    from pyspark import SparkContext  # noqa: PLC0415 - an extra, and large
+
+    gateway: Any = SparkContext._gateway
+    context: Any = SparkContext._active_spark_context
+    logging.disable()  # Py4J logs a trace for each thread that waits for an answer
+    if context is not None and context._accumulatorServer is not None:
+        context._accumulatorServer.handle_error = lambda *_: None  # as does this one, by itself
+    if gateway is not None and gateway.proc is not None:
+        gateway.proc.stdin.close()  # PythonGatewayServer ends, and its hooks stop Spark
+        gateway.proc.wait()
 
 
 class _Errors:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -244,6 +245,7 @@ def _session(
     options: argparse.Namespace, name: str, table_format: str = "parquet"
 ) -> Iterator[SparkSession]:
     """A session with the user's master and settings; it ends with the operation."""
+    from tidelog_pipeline.gateway import end_jvm
     from tidelog_pipeline.spark import session
 
     settings = common.key_values(options.conf, "--conf")
@@ -254,10 +256,17 @@ def _session(
         with_connector=False,
         table_format=table_format,
     )
+    # PySpark's own handler uses a connection to the JVM that may be in use.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield spark
-    finally:
+    except KeyboardInterrupt:
+        end_jvm()
+        raise
+    except BaseException:
         spark.stop()
+        raise
+    spark.stop()
 
 
 def _export(options: argparse.Namespace) -> None:

@@ -43,12 +43,16 @@ class Progress:
         return found
 
     def watch(self, job: Callable[[], T], done: Callable[[], int]) -> T:
-        """Return a job's result; show beside it what `done` says."""
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(job)
+        """Return a job's result; show beside it what `done` says. An interrupt does not wait for
+        the job."""
+        pool = ThreadPoolExecutor(1)
+        running = pool.submit(job)
+        try:
             while not wait([running], timeout=_SECONDS).done:
                 self._show(self._done + done())
             return running.result()
+        finally:
+            pool.shutdown(wait=running.done())
 
     def end(self) -> None:
         """Leave the line."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import threading
 
 import pytest
 
@@ -57,3 +58,15 @@ def test_no_terminal_gets_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     bar.add(10)
     bar.end()
     assert plain.getvalue() == ""
+
+
+def test_an_interrupt_does_not_wait_for_the_job() -> None:
+    goes_on = threading.Event()
+
+    def interrupt() -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        progress.Progress("x", 1).watch(goes_on.wait, interrupt)
+    assert not goes_on.is_set()
+    goes_on.set()
