@@ -10,12 +10,12 @@ import logging
 import os
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["JvmError", "end_jvm", "start_jvm"]
+__all__ = ["JvmError", "end_jvm", "interrupt", "start_jvm"]
 
 _THROWN = re.compile(r'^Exception in thread "main" (.+)', re.MULTILINE)
 _NO_NEWS = b"WARNING: Using incubator modules: jdk.incubator.vector\n"  # Spark always adds it
@@ -44,7 +44,14 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     except PySparkRuntimeError as error:
         raise JvmError(_cause(errors.all()) or str(error)) from error
     errors.pass_on()
+    gateway.errors = errors
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def interrupt(*_: object) -> NoReturn:
+    """Handle SIGINT. PySpark's own handler uses a connection to the JVM that may be in use."""
+    logging.disable()  # Py4J logs a trace for each thread that waits for an answer
+    raise KeyboardInterrupt
 
 
 def end_jvm() -> None:
@@ -53,10 +60,11 @@ def end_jvm() -> None:
 
     gateway: Any = SparkContext._gateway
     context: Any = SparkContext._active_spark_context
-    logging.disable()  # Py4J logs a trace for each thread that waits for an answer
     if context is not None and context._accumulatorServer is not None:
-        context._accumulatorServer.handle_error = lambda *_: None  # as does this one, by itself
+        context._accumulatorServer.handle_error = lambda *_: None  # it would print a trace
     if gateway is not None and gateway.proc is not None:
+        if hasattr(gateway, "errors"):
+            gateway.errors.keep()
         gateway.proc.stdin.close()  # PythonGatewayServer ends, and its hooks stop Spark
         gateway.proc.wait()
 
@@ -90,6 +98,11 @@ class _Errors:
         with self._lock:
             os.write(2, b"".join(self._kept or ()))
             self._kept = None
+
+    def keep(self) -> None:
+        """Pass nothing on any more."""
+        with self._lock:
+            self._kept = []
 
     def all(self) -> str:
         """All lines, once the JVM has ended."""

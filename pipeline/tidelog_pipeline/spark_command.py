@@ -245,7 +245,7 @@ def _session(
     options: argparse.Namespace, name: str, table_format: str = "parquet"
 ) -> Iterator[SparkSession]:
     """A session with the user's master and settings; it ends with the operation."""
-    from tidelog_pipeline.gateway import end_jvm
+    from tidelog_pipeline.gateway import end_jvm, interrupt
     from tidelog_pipeline.spark import session
 
     settings = common.key_values(options.conf, "--conf")
@@ -256,8 +256,7 @@ def _session(
         with_connector=False,
         table_format=table_format,
     )
-    # PySpark's own handler uses a connection to the JVM that may be in use.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield spark
     except KeyboardInterrupt:
