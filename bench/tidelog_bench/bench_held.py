@@ -57,6 +57,8 @@ async def held(only: str = "", *, has_acls: bool = False, is_known: bool = False
         width = KNOWN if is_known else 1
         served, names = await asyncio.to_thread(_prepared, at, width, has_acls=has_acls)
         members = await asyncio.to_thread(_join, at, width) if is_known else []
+        gc.collect()
+        gc.freeze()  # as a broker's own process does: what was prepared is collected no more
         slow: list[SlowCallback] = []
         end = watch(NOTICED_MS, slow.append)
         try:
