@@ -12,6 +12,7 @@ from support.three_brokers import Three
 from tidelog.cluster.controller import partitions
 from tidelog.cluster.controller.brokers import fence, heartbeat
 from tidelog.cluster.controller.sessions import Sessions
+from tidelog.cluster.metadata.log_replay import LogReplay
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
@@ -44,8 +45,8 @@ def in_steps(
 
 
 def batch_sizes(three: Three, since: int) -> list[int]:
-    log = three.metadata.log
-    return [header.records_count for header, _ in log._batches(since, log.log.log_end_offset)]
+    log = three.metadata.log.log
+    return [header.records_count for header, _ in LogReplay(log).batches(since, log.log_end_offset)]
 
 
 def are_without(three: Three, node_id: int) -> bool:
