@@ -11,6 +11,7 @@ from support.handler_calls import RecordingPeer, make_context
 from tidelog.network.wide_requests import (
     IN_ONE_TURN,
     PART_MAX,
+    TWICE_MAX,
     WIDE,
     WIDE_BYTES,
     in_parts,
@@ -238,7 +239,7 @@ def test_narrow_requests_and_those_of_other_apis_go_straight_to_the_handler() ->
     assert in_parts(ApiKey.METADATA, handler)(context, MetadataRequest()) == MetadataRequest()
 
 
-def test_what_is_asked_for_twice_is_answered_once() -> None:
+def test_what_many_names_ask_for_twice_is_answered_once() -> None:
     """Ten thousand times the name of a large group would fill the memory."""
     seen: list[str] = []
 
@@ -247,15 +248,20 @@ def test_what_is_asked_for_twice_is_answered_once() -> None:
         seen.extend(request.groups)
         return described(request)
 
-    twice = DescribeGroupsRequest(groups=["b", "a", "b", "b", "a"])
+    few = ["b", "a", "b", "b", "a"] * (TWICE_MAX // 5)
     handle = in_parts(ApiKey.DESCRIBE_GROUPS, handler)
-    response = handle(make_context(ApiKey.DESCRIBE_GROUPS, 6), twice)
-    assert [each.group_id for each in response.groups] == seen == ["b", "a"]
+    for groups, answered in ((few, few), ([*few, "a"], ["b", "a"])):
+        seen.clear()
+        twice = DescribeGroupsRequest(groups=groups)
+        response = handle(make_context(ApiKey.DESCRIBE_GROUPS, 6), twice)
+        assert [each.group_id for each in response.groups] == seen == answered
     group = OffsetFetchRequest.OffsetFetchRequestGroup
     topic = group.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
     request = OffsetFetchRequest(
         groups=[
-            group(group_id=name, topics=topics) for name in "ab" for topics in (None, [topic], None)
+            group(group_id=name, topics=topics)
+            for name in "ab"
+            for topics in (None, [topic], *[None] * TWICE_MAX)
         ]
     )
     in_parts(ApiKey.OFFSET_FETCH, lambda _, asked: asked)(

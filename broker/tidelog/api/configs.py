@@ -31,7 +31,7 @@ from tidelog.cluster.metadata.image import (
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
-from tidelog.network.wide_requests import PART_MAX, in_turns
+from tidelog.network.wide_requests import PART_MAX, TWICE_MAX, in_turns
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
@@ -111,7 +111,9 @@ class ConfigsApi:
         """Answer, with a `yield` between parts of about `ENTRIES_AT_ONCE` settings."""
         from tidelog_protocol.messages.configs import DescribeConfigsResponse
 
-        resources = _once(request.resources)
+        resources = request.resources
+        if len(resources) > TWICE_MAX:
+            resources = _once(resources)
         if any(resource.resource_type not in _KNOWN_TYPES for resource in resources):
             refusal = RefusedError(ErrorCode.INVALID_REQUEST, _MALFORMED)
             return DescribeConfigsResponse(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "IN_ONE_TURN",
     "PART_MAX",
+    "TWICE_MAX",
     "WIDE",
     "WIDE_ANSWERS",
     "WIDE_BYTES",
@@ -54,13 +55,16 @@ IN_ONE_TURN = frozenset(
 
 PART_MAX = 500
 """Elements in a part of most APIs: at most about 30 ms."""
+TWICE_MAX = 100
+"""So many groups, transactions or configurations are answered as often as named, as in Kafka."""
 
 
 class Wide(NamedTuple):
     """An array of a request, and that of its response. `inner` are arrays within their elements,
     divided as well; then what has the same `keys` in two parts of an answer is one element.
-    `part_max` elements are a part. With `is_once` an element that says the same as an earlier one
-    is left out: ten thousand times a group of thousands of members would fill the memory."""
+    `part_max` elements are a part. With `is_once` an element of more than `TWICE_MAX` that says the
+    same as an earlier one is left out: ten thousand times a group of thousands of members would
+    fill the memory."""
 
     asked: str
     answered: str
@@ -193,7 +197,7 @@ async def _handle_in_steps(handler: Handler, context: Any, request: Any) -> Any:
 
 def _handle(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
     elements = getattr(request, wide.asked)
-    if wide.is_once and len(elements) > 1:
+    if wide.is_once and len(elements) > TWICE_MAX:
         elements = _once(elements)
         setattr(request, wide.asked, elements)
     if _width(elements, wide) <= wide.part_max:

@@ -35,16 +35,18 @@ _OPTIONS = frozenset({"failondataloss", "minpartitions", STORE_CLASS})
 @dataclass(frozen=True, slots=True)
 class Source:
     """A topic of a cluster. `options` are those of the Kafka source and of the remote store that
-    say how to read; OperationError for another one."""
+    say how to read, as `Cluster.client_config("spark")` gives them; OperationError for another
+    one."""
 
     bootstrap_servers: str
     topic: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        for given in self.options:
+        for given, value in self.options.items():
             name = given.lower()
-            is_clients = name.startswith((KAFKA_PREFIX, STORE_PREFIX)) and name != BOOTSTRAP_SERVERS
+            is_other_cluster = name == BOOTSTRAP_SERVERS and value != self.bootstrap_servers
+            is_clients = name.startswith((KAFKA_PREFIX, STORE_PREFIX)) and not is_other_cluster
             if not is_clients and name not in _OPTIONS:
                 raise OperationError(
                     f"{given} is no option here: there are failOnDataLoss, minPartitions, those of "
