@@ -134,7 +134,7 @@ def applied_to(old: ClusterImage | None, delta: MetadataDelta, new: ClusterImage
         for name in names:
             settings = getattr(new, kind).get(name)
             if kind == "broker_configs":  # set again, to the value they have, they count
-                assert view[kind].get(name) is not settings, "settings that nobody set"
+                assert view[kind].get(name) is not settings, "the change set no settings"
             else:
                 assert view[kind].get(name) != settings, "unchanged settings"
             view[kind][name] = settings

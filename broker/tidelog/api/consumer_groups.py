@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.api.group_admin import Missing, add_operations, describe_in_turns, find_group
+from tidelog.api.group_admin import Missing, describe_modern, find_group
 from tidelog.cluster.metadata.features import GROUP_FEATURE
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.requests import Heartbeat
@@ -144,13 +144,7 @@ class ConsumerGroupsApi:
                     for each in request.group_ids
                 ]
             )
-
-        def respond(groups: list[Any]) -> ConsumerGroupDescribeResponse:
-            if request.include_authorized_operations:
-                add_operations(groups)
-            return ConsumerGroupDescribeResponse(groups=groups)
-
-        return describe_in_turns(context, request.group_ids, self._described, respond)
+        return describe_modern(context, request, self._described, ConsumerGroupDescribeResponse)
 
     def _described(self, group_id: str) -> _DescribedGroup:
         group = find_group(self._admin, group_id, ConsumerGroup)

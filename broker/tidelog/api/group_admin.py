@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         ListGroupsRequest,
     )
 
-__all__ = ["GroupAdminApi", "Missing", "add_operations", "find_group"]
+__all__ = ["GroupAdminApi", "Missing", "describe_modern", "find_group"]
 
 # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: a bit for each AclOperation.
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -92,7 +92,20 @@ def describe_in_turns(
     return in_turns(parts(), context)
 
 
-def add_operations(groups: Iterable[Any]) -> None:
+def describe_modern(
+    context: RequestContext, request: Any, describe: Callable[[str], Any], response: type[Any]
+) -> Any:
+    """Answer a describe request of consumer, share or streams groups: all have these fields."""
+
+    def respond(groups: list[Any]) -> Any:
+        if request.include_authorized_operations:
+            _add_operations(groups)
+        return response(groups=groups)
+
+    return describe_in_turns(context, request.group_ids, describe, respond)
+
+
+def _add_operations(groups: Iterable[Any]) -> None:
     """Name all operations in the descriptions of groups that have no error."""
     for group in groups:
         if group.error_code == ErrorCode.NONE:

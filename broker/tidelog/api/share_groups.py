@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.api.group_admin import Missing, add_operations, describe_in_turns, find_group
+from tidelog.api.group_admin import Missing, describe_modern, find_group
 from tidelog.cluster.metadata.features import SHARE_FEATURE
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.share.assignor import NAME
@@ -118,13 +118,7 @@ class ShareGroupsApi:
 
     def describe(self, context: RequestContext, request: ShareGroupDescribeRequest) -> Any:
         """Answer a ShareGroupDescribe request."""
-
-        def respond(groups: list[Any]) -> ShareGroupDescribeResponse:
-            if request.include_authorized_operations:
-                add_operations(groups)
-            return ShareGroupDescribeResponse(groups=groups)
-
-        return describe_in_turns(context, request.group_ids, self._described, respond)
+        return describe_modern(context, request, self._described, ShareGroupDescribeResponse)
 
     def _described(self, group_id: str) -> _DescribedGroup:
         if not self._is_on:

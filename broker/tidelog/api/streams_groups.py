@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.api.group_admin import Missing, add_operations, describe_in_turns, find_group
+from tidelog.api.group_admin import Missing, describe_modern, find_group
 from tidelog.cluster.metadata.features import STREAMS_FEATURE
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.streams.group import StreamsGroup
@@ -104,13 +104,7 @@ class StreamsGroupsApi:
 
     def describe(self, context: RequestContext, request: StreamsGroupDescribeRequest) -> Any:
         """Answer a StreamsGroupDescribe request."""
-
-        def respond(groups: list[Any]) -> StreamsGroupDescribeResponse:
-            if request.include_authorized_operations:
-                add_operations(groups)
-            return StreamsGroupDescribeResponse(groups=groups)
-
-        return describe_in_turns(context, request.group_ids, self._described, respond)
+        return describe_modern(context, request, self._described, StreamsGroupDescribeResponse)
 
     def _described(self, group_id: str) -> _DescribedGroup:
         if not self._is_on():
