@@ -314,7 +314,7 @@ def test_a_frozen_broker_of_this_process_is_fenced_and_returns(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As an isolated one, of which the next test is. It was the controller, and went on fencing
-    the others, whose heartbeats it held."""
+    the others, whose heartbeats it held: now its timers stand still."""
 
     async def test() -> None:
         async with tidelog.Cluster(FAST, brokers=3) as cluster:
@@ -346,8 +346,7 @@ def test_a_frozen_broker_of_this_process_is_fenced_and_returns(
                 lambda state: all(len(one.isr) == 3 for one in state.topic("t").partitions)
             )
             assert not await is_fenced()
-            fenced = [text for text in caplog.messages if "is fenced" in text]
-            assert fenced == [f"broker {frozen} is fenced: its session timed out"]
+            assert f"broker {frozen} is fenced: its session timed out" in caplog.messages
             assert sorted(ran) == ["sessions", "work"]
 
     asyncio.run(test())
