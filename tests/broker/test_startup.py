@@ -14,22 +14,28 @@ HEAVY = {
     "boto3",
     "concurrent.futures.thread",
     "cramjam",
+    "datetime",
     "email",
+    "hashlib",
     "http",
     "importlib.metadata",
     "importlib.resources",
+    "ipaddress",
     "json",
     "kio",
     "logging.config",
     "multiprocessing",
     "pandas",
+    "pathlib",
     "pydoc",
     "pyspark",
     "pytest",
     "random",
+    "secrets",
+    "shlex",
     "tempfile",
     "unittest",
-    "urllib.request",
+    "urllib.parse",
     "uuid",
     "zipfile",
 }
@@ -102,7 +108,8 @@ def test_the_two_entry_points_do_not_import_each_other() -> None:
 
 def test_serve_imports_nothing_heavy() -> None:
     check(
-        "import tidelog.cli.serve, tidelog.server, tidelog.embedded.cluster\n"
+        "import tidelog.cli.serve, tidelog.cli.serve_cluster, tidelog.server\n"
+        "import tidelog.control.credentials.state\n"
         "from tidelog.runtime import system_runtime; system_runtime()",
         {"argparse"},
     )

@@ -1,10 +1,10 @@
 """The log of a broker's process on standard error: lines of text, or of JSON."""
 
+# ruff: noqa: PLC0415 - a broker that logs text starts without what JSON takes
+
 from __future__ import annotations
 
-import json
 import logging
-from datetime import UTC, datetime
 
 __all__ = ["FORMATS", "JsonLines", "set_up_logging"]
 
@@ -16,6 +16,9 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
+        import json
+        from datetime import UTC, datetime
+
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +134,8 @@ async def _serve(
     say(f"{READY_WORDS}{cluster.bootstrap_servers}{control}")
     folder = cluster.security.folder
     if folder is not None and calls is None:
+        import shlex  # noqa: PLC0415 - with security alone
+
         words = ["tidelog", "client-config", "java", "--security-dir", folder]
         say(f"clients need: {shlex.join([*words, '-b', cluster.bootstrap_servers])}")
     await asked_to_stop.wait()

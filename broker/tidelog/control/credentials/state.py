@@ -1,14 +1,13 @@
 """How clients of a cluster authenticate: without secrets, which are in a folder that only the user
 of the brokers may read."""
 
+# ruff: noqa: PLC0415 - a broker without security has a state too: it starts without OpenSSL
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidelog.control.credentials.clients import configuration
-from tidelog.control.credentials.folder import Credentials
-from tidelog.control.credentials.wishes import client_of
 from tidelog.control.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -32,6 +31,10 @@ class SecurityState:
 
 def client_config(state: SecurityState, client: str, wishes: Wishes) -> Any:
     """Return the configuration of a client library; ClusterError if there is none."""
+    from tidelog.control.credentials.clients import configuration
+    from tidelog.control.credentials.folder import Credentials
+    from tidelog.control.credentials.wishes import client_of
+
     credentials = None
     if state.folder is not None:
         try:
