@@ -26,6 +26,7 @@ __all__ = [
     "drive",
     "first_answer_of",
     "resume",
+    "turn",
     "uninterrupted",
 ]
 
@@ -88,6 +89,16 @@ def answer_early(answer: object) -> Generator[Any, None, None]:
     def begin(driver: _Driver) -> None:
         driver.tell(answer)
         driver(None)
+
+    yield begin
+
+
+@coroutine
+def turn() -> Generator[Any, None, None]:
+    """Let the loop have a turn, in driven work: between parts of what is long."""
+
+    def begin(driver: _Driver) -> None:
+        asyncio.get_running_loop().call_soon(driver, None)
 
     yield begin
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from broker.group_broker import GroupBroker, topic, version_range
 from broker.test_group_coordinator import committed, join_request, stable_member
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.coordinators.groups.records import decode
+from tidelog.network.wide_requests import PART_MAX
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import (
@@ -296,3 +299,35 @@ def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     }
     stable_member(broker, "connect", protocol_type="connect")
     assert delete(broker, "connect", [("a", [0])]) == ErrorCode.NON_EMPTY_GROUP
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_wide_commit_is_checked_and_encoded_in_turns(known: bool) -> None:
+    broker = GroupBroker()
+    broker.topics["wide"] = topic("wide", b"w" * 16, 2 * PART_MAX)
+    broker.apply()
+    partitions = [
+        _CommitPartition(partition_index=index, committed_offset=index)
+        for index in range(2 * PART_MAX)
+    ]
+    name = "wide" if known else "missing"
+    request = OffsetCommitRequest(
+        group_id="g", topics=[_CommitTopic(name=name, partitions=partitions)]
+    )
+
+    async def test() -> int:
+        pending = broker.send(request, 9)
+        turns = 0
+        while pending.parked:
+            turns += 1
+            await asyncio.sleep(0)
+        (answered,) = pending.answer.topics
+        error = NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert [(each.partition_index, each.error_code) for each in answered.partitions] == [
+            (index, error) for index in range(2 * PART_MAX)
+        ]
+        return turns
+
+    assert asyncio.run(test()) > (5 if known else 2)
+    if known:
+        assert committed(broker, "g", "wide", 2 * PART_MAX - 1) == 2 * PART_MAX - 1

@@ -15,7 +15,7 @@ from tidelog.coordinators.share.values import StateBatch
 from tidelog.network.dispatch import RequestContext
 from tidelog.replication.reads import TRANSACTION_COMMITTED
 from tidelog.replication.replica_manager import ReplicaManager
-from tidelog.shares import share_partitions
+from tidelog.shares import sessions, share_partitions
 from tidelog.shares.partition_state import ShareLimits
 from tidelog.shares.settings import ShareSettings
 from tidelog_protocol.errors import ErrorCode
@@ -540,6 +540,27 @@ class TestSessions:
             ).error_code == 0
 
         tell(story, sessions_max=1)
+
+
+def test_the_largest_session_is_closed_for_the_limit_of_all_partitions(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "PARTITIONS_MAX", 3)
+
+    async def story(shares: SharePath, foo: bytes) -> None:
+        shares.path.produce("foo", 0, batch(3))
+        assert acquired(await shares.fetched((foo, 0), (foo, 1), member="a")) == [(0, 2, 1)]
+        await shares.fetched((foo, 0), member="b", max_wait_ms=0)
+        assert shares.partitions.sessions.partition_count == 3
+        opened = await shares.fetched((foo, 1), member="c", max_wait_ms=0)
+        assert opened.error_code == ErrorCode.NONE
+        assert acquired(await shares.fetched(member="b", epoch=1)) == [(0, 2, 2)], "released"
+        late = await shares.fetched(member="a", epoch=1, max_wait_ms=0)
+        assert late.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+        grown = await shares.fetched((foo, 0), (foo, 2), member="c", epoch=1, max_wait_ms=0)
+        assert grown.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+
+    tell(story)
 
 
 def test_without_the_feature_both_apis_are_refused(tell: Tell) -> None:

@@ -3,6 +3,7 @@ parts of requests that a caller may see."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from support import rights
 from support.handler_calls import RecordingPeer, make_context
 from support.metadata import cluster, topic
-from tidelog.authorization.guard import Guards
+from support.turns import counting_turns
+from tidelog.authorization.guard import ASKED_AT_ONCE, Guards
 from tidelog.authorization.table import broker_guards, controller_guards
 from tidelog.config.broker import BrokerConfig
 from tidelog.network.dispatch import Dispatcher
+from tidelog.network.wide_requests import WIDE_BYTES
 from tidelog.security.acls import (
     CLUSTER_NAME,
     Acl,
@@ -27,7 +30,7 @@ from tidelog.security.principal import Principal
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.frames import RequestHeader, request_frame
-from tidelog_protocol.messages.cluster import MetadataResponse
+from tidelog_protocol.messages.cluster import DescribeTopicPartitionsResponse, MetadataResponse
 from tidelog_protocol.messages.data import ProduceRequest, ProduceResponse
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
 from tidelog_protocol.schema import StructType
@@ -289,6 +292,66 @@ def test_metadata_hides_topics_and_shows_the_callers_operations() -> None:
         ("y", 29),
         ("new", 29),
     ]
+
+
+@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS])
+def test_the_operations_on_thousands_of_topics_are_looked_up_in_turns(key: ApiKey) -> None:
+    """On each topic the authorizer is asked for each operation."""
+    api, count = API[key], 3 * ASKED_AT_ONCE
+    response_of: Any = {
+        ApiKey.METADATA: lambda: MetadataResponse(
+            topics=[MetadataResponse.MetadataResponseTopic(name="x") for _ in range(count)]
+        ),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda: DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(name="x")
+                for _ in range(count)
+            ],
+            next_cursor=None,
+        ),
+    }[key]
+    peer = RecordingPeer()
+    peer.principal = Principal("User", "alice")
+    request = request_of(key, api.max_version)
+    if key == ApiKey.METADATA:
+        request.include_topic_authorized_operations = True
+    handler = guards("broker", WRITE_X).wrap(key, lambda _, __: response_of())
+    narrow, wide = (make_context(key, api.max_version, peer=peer) for _ in range(2))
+    at_once = handler(narrow, request)
+    wide.size = WIDE_BYTES + 1
+    answer, turns = counting_turns(handler, wide, request)
+    assert answer == at_once
+    assert {each.topic_authorized_operations for each in answer.topics[:count]} == {
+        1 << Operation.WRITE | 1 << Operation.DESCRIBE
+    }
+    assert turns > 3
+
+
+def test_a_long_answer_to_a_short_request_is_completed_in_turns() -> None:
+    Topic = MetadataResponse.MetadataResponseTopic  # noqa: N806 - a class
+
+    async def all_topics(context: Any, request: Any) -> Any:
+        del request
+        context.took_turns = True
+        return MetadataResponse(topics=[Topic(name="x") for _ in range(3 * ASKED_AT_ONCE)])
+
+    async def test() -> int:
+        dispatcher = Dispatcher({ApiKey.METADATA: all_topics})
+        dispatcher.guard(guards("broker", WRITE_X).wrap)
+        peer = RecordingPeer()
+        peer.principal = Principal("User", "alice")
+        api = API[ApiKey.METADATA]
+        request = api.request(topics=None)
+        frame = b"".join(request_frame(api, RequestHeader(3, 12, 1, "c"), request))[4:]
+        dispatcher.dispatch(peer, frame)
+        turns = 0
+        while not peer.responses:
+            turns += 1
+            await asyncio.sleep(0)
+        assert [each.name for each in peer.responses[0].topics] == ["x"] * 3 * ASKED_AT_ONCE
+        return turns
+
+    assert asyncio.run(test()) > 4
 
 
 class Counted(str):

@@ -16,6 +16,7 @@ from tidelog.awaiting import (
     called_back,
     drive,
     first_answer_of,
+    turn,
     uninterrupted,
 )
 
@@ -280,3 +281,20 @@ def test_all_of_waits_for_the_last_answer_and_keeps_the_order(order: tuple[int, 
     drive(all_of([]), heard.append)
     drive(all_of([at_once()]), heard.append)
     assert heard[1:] == [[], [7]]
+
+
+def test_driven_work_lets_the_loop_have_a_turn() -> None:
+    seen: list[str] = []
+
+    async def work() -> str:
+        seen.append("first part")
+        await turn()
+        seen.append("second part")
+        return "end"
+
+    def begin(on_done: Callable[[str], None]) -> None:
+        drive(work(), on_done)
+        seen.append("others")
+
+    assert asyncio.run(called_back(begin)) == "end"
+    assert seen == ["first part", "others", "second part"]

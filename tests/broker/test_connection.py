@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from typing import Any
 
@@ -22,6 +23,7 @@ from support.wire_client import response_of
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Deferred, Dispatcher, RequestContext
 from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.encoders import TURN_ELEMENTS
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
 from tidelog_protocol.messages.data import FetchResponse
 
@@ -108,6 +110,29 @@ def test_a_single_parked_request_is_answered_at_once() -> None:
         transport.feed(fetch(1))
         broker.parked[0][1].complete(broker.fetched(1))
         assert answers(transport) == [1]  # without another turn of the loop
+
+    run(test)
+
+
+def test_a_long_answer_of_a_parked_request_is_encoded_in_turns() -> None:
+    """As that of a group's leader, who learns of thousands of members."""
+
+    async def test() -> None:
+        broker = HandlerBroker()
+        transport = broker.connect()
+        transport.feed(fetch(1) + heartbeat(2))
+        context, deferred = broker.parked[0]
+        context.took_turns = True
+        answer = broker.fetched(1)
+        answer.responses *= 3 * TURN_ELEMENTS
+        deferred.complete(answer)
+        assert answers(transport) == []
+        turns = 0
+        while not answers(transport):
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 3
+        assert answers(transport) == [1, 2]
 
     run(test)
 

@@ -11,8 +11,10 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import h11
 import pytest
 from openapi_spec_validator import validate
 
@@ -21,7 +23,7 @@ from support.http_door import LOOPBACK, send
 from support.processes import COMMAND, END_S_MAX, Serve
 from tidelog.control.brokers import Brokers, BrokerState
 from tidelog.control.errors import ClusterError, ControlError
-from tidelog.control.http import BODY_BYTES_MAX, Address, HttpDoor
+from tidelog.control.http import BODY_BYTES_MAX, Address, HttpDoor, drop_silent
 from tidelog.control.http_client import HttpControl
 from tidelog.control.losing import Lost
 from tidelog.control.making import Made
@@ -405,3 +407,50 @@ def test_silent_connections_above_the_limit_are_closed(monkeypatch: pytest.Monke
                 status = send(f"{url}/v1/health").status
 
     with_door(use)
+
+
+def test_connections_that_send_no_whole_request_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """128 of them kept others out for ever."""
+    monkeypatch.setattr("tidelog.control.http.SILENT_S_MAX", 0.05)
+    head = b"POST /v1/brokers/describe HTTP/1.1\r\nHost: localhost\r\n"
+
+    def use(url: str) -> None:
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        with ExitStack() as silent:
+            for sent in (b"", head, head + b"Content-Length: 9\r\n\r\n{"):
+                client = silent.enter_context(
+                    socket.create_connection((host, int(port)), END_S_MAX)
+                )
+                client.sendall(sent)
+                with suppress(ConnectionResetError):
+                    assert client.recv(1) == b""
+
+    with_door(use)
+
+
+def test_a_connection_is_silent_while_it_owes_the_same_request() -> None:
+    aborted: list[str] = []
+
+    class Connection:
+        def __init__(self, name: str) -> None:
+            self.conn = self
+            self.transport = self
+            self.their_state: object = h11.IDLE
+            self.cycle: object = None
+            self.abort = partial(aborted.append, name)
+
+    silent, slow, answered, asking = map(Connection, ("silent", "slow", "answered", "asking"))
+    all_ = [silent, slow, answered, asking]
+    waiting = drop_silent(all_, {})
+    assert aborted == []
+    slow.cycle, slow.their_state = object(), h11.SEND_BODY
+    asking.their_state = h11.DONE
+    answered.cycle = object()
+    waiting = drop_silent(all_, waiting)
+    assert aborted == ["silent"]
+    asking.their_state = h11.IDLE
+    answered.cycle = object()
+    waiting = drop_silent(all_[1:], waiting)
+    assert aborted == ["silent", "slow"]
+    drop_silent(all_[2:], waiting)
+    assert aborted == ["silent", "slow", "answered", "asking"]

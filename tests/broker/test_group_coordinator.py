@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from broker.group_broker import GroupBroker, Pending, topic
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.coordinators.groups import coordinator
 from tidelog.coordinators.groups.classic.group import GroupState
 from tidelog.coordinators.groups.modern.records import Record, encode
 from tidelog.coordinators.groups.records import GroupChange, decode
@@ -549,3 +551,23 @@ def test_a_rotten_offset_is_not_served(caplog: pytest.LogCaptureFixture) -> None
     broker.time.pass_(2)
     assert committed(broker, "g") == 3
     assert caplog.text.count("Loading __consumer_offsets-0 failed") == 2
+
+
+def test_thousands_of_joins_are_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader's answer, which has all members, has a turn of its own."""
+    monkeypatch.setattr(coordinator, "ANSWERS_AT_ONCE", 10)
+    answered_in: list[int] = []
+
+    async def test() -> None:
+        broker = GroupBroker(partitions=1, group_initial_rebalance_delay_ms="1000")
+        joins = [broker.send(join_request(), 3) for _ in range(25)]
+        broker.time.pass_(1)
+        assert all(each.parked for each in joins)
+        while any(each.parked for each in joins):
+            await asyncio.sleep(0)
+            answered_in.append(sum(not each.parked for each in joins))
+        assert [len(each.answer.members) for each in joins] == [25, *[0] * 24]
+        broker.kill()
+
+    asyncio.run(test())
+    assert answered_in == [1, 11, 21, 25]

@@ -11,7 +11,7 @@ import pytest
 from support.handler_calls import RecordingPeer
 from support.wire_client import request_bytes
 from tidelog.network.dispatch import Dispatcher
-from tidelog.network.request_limits import ELEMENTS_MAX, NAMES_MAX, elements_max
+from tidelog.network.request_limits import ELEMENTS_MAX, NAMES_MAX, PROTOCOLS_MAX, elements_max
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages.admin import DeleteTopicsRequest
@@ -103,6 +103,7 @@ def test_lists_of_names_have_the_lower_limit() -> None:
     assert elements_max(ApiKey.DESCRIBE_DELEGATION_TOKEN) == NAMES_MAX
     assert elements_max(ApiKey.DELETE_ACLS) == NAMES_MAX
     assert elements_max(ApiKey.BROKER_REGISTRATION) == NAMES_MAX
+    assert elements_max(ApiKey.JOIN_GROUP) == PROTOCOLS_MAX
     assert elements_max(ApiKey.PRODUCE) == ELEMENTS_MAX
     assert elements_max(ApiKey.FETCH) == ELEMENTS_MAX
     assert elements_max(ApiKey.ALTER_PARTITION) == ELEMENTS_MAX

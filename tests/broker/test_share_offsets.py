@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.group_broker import GroupBroker, topic
 from broker.test_consumer_membership import join as consumer_join
 from broker.test_share_membership import A, B, beat, group_of, new_broker, numbers, reader
 from support.share_persister import Kept
+from tidelog.api import share_group_offsets
 from tidelog.awaiting import called_back, drive
 from tidelog.coordinators.groups.share.driven import DrivenTasks
 from tidelog.coordinators.groups.share.end_offsets import EndOffsets
@@ -28,6 +29,9 @@ from tidelog_protocol.messages.share_group_offsets import (
 )
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pytest
 
 NONE = ErrorCode.NONE
 UNKNOWN = (
@@ -145,6 +149,24 @@ def test_offsets_are_described_with_their_lag() -> None:
     assert describe(broker, None, "") == {}
     broker.persister.failure = ErrorCode.NOT_COORDINATOR
     assert describe(broker, {"a": [0]}) == {("a", 0): none}, "as Kafka: no data, no error"
+
+
+def test_all_partitions_of_a_group_are_described_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_group_offsets, "PART_MAX", 2)
+    broker = new_broker()
+    reader(broker)
+    beat(broker, "m", 1, subscribed_topic_names=["a", "b"])
+    asked: list[int] = []
+    read = broker.persister.read_summary
+
+    async def counted(group_id: str, items: Any) -> Any:
+        asked.append(len(items))
+        return await read(group_id, items)
+
+    monkeypatch.setattr(broker.persister, "read_summary", counted)
+    none = (-1, 0, -1, NONE)
+    assert describe(broker, None) == dict.fromkeys([("a", 0), ("a", 1), ("a", 2), ("b", 0)], none)
+    assert asked == [2, 2]
 
 
 def test_a_partition_whose_leader_is_not_known_has_an_error() -> None:

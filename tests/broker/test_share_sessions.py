@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tidelog.shares.sessions as sessions_module
 from tidelog.shares.records import ShareError
 from tidelog.shares.sessions import FINAL_EPOCH, ShareSession, ShareSessions
 from tidelog_protocol.errors import ErrorCode
@@ -97,3 +98,21 @@ def test_they_end_with_their_owner() -> None:
     assert sessions.owner_closed(2) == ([], [])
     sessions.remove("h", "n")
     assert sessions.owner_closed(3) == ([], ["h"])
+
+
+def test_all_sessions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions_module, "PARTITIONS_MAX", 5)
+    sessions = ShareSessions(9)
+    small = sessions.open("g", "m", [A, B], owner=1)
+    large = sessions.open("g", "n", [A, B, C], owner=1)
+    assert (sessions.partition_count, sessions.close_largest()) == (5, [])
+    sessions.update(small, [B, C], [A])
+    assert (sessions.partition_count, sessions.close_largest()) == (5, [])
+    sessions.update(small, [A], [])
+    assert sessions.partition_count == 6
+    assert sessions.close_largest() == [small], "the first of the largest"
+    assert sessions.get("g", "m") is None
+    assert sessions.partition_count == 3
+    sessions.update(large, [], [A, B, C])
+    sessions.owner_closed(1)
+    assert sessions.partition_count == 0

@@ -8,21 +8,29 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.handler_calls import RecordingPeer, make_context
+from support.turns import counting_turns
 from tidelog.network.wide_requests import (
     IN_ONE_TURN,
     PART_MAX,
     TWICE_MAX,
     WIDE,
     WIDE_BYTES,
+    Wide,
     in_parts,
     in_turns,
 )
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.messages.cluster import MetadataRequest
+from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
 from tidelog_protocol.messages.data import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from tidelog_protocol.messages.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
-from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
-from tidelog_protocol.messages.txns import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from tidelog_protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchResponse
+from tidelog_protocol.messages.txns import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -58,9 +66,11 @@ def asked(topic: str, count: int) -> OffsetForLeaderEpochRequest.OffsetForLeader
     return Asked(topic=topic, partitions=[partition(partition=number) for number in range(count)])
 
 
-@pytest.mark.parametrize("api_key", WIDE)
-def test_the_arrays_are_those_of_the_messages(api_key: ApiKey) -> None:
-    api, wide = API[api_key], WIDE[api_key]
+@pytest.mark.parametrize(
+    ("api_key", "wide"), [(key, wide) for key, arrays in WIDE.items() for wide in arrays]
+)
+def test_the_arrays_are_those_of_the_messages(api_key: ApiKey, wide: Wide) -> None:
+    api = API[api_key]
 
     def array(table: Any, name: str) -> Any:
         (field,) = [each for each in table.FIELDS if each.name == name]
@@ -72,10 +82,10 @@ def test_the_arrays_are_those_of_the_messages(api_key: ApiKey) -> None:
         asked_of, answer_of = array(asked_of, wide.asked), array(answer_of, wide.answered)
         if wide.inner is None:
             break
-        assert wide.keys
+        assert wide.keys or wide.is_whole
         for key in wide.keys:
             assert key in {each.name for each in answer_of.FIELDS}
-        wide = wide.inner
+        wide = wide.inner._replace(is_whole=wide.is_whole)
 
 
 def test_others_are_served_between_the_parts() -> None:
@@ -180,13 +190,102 @@ def test_markers_are_divided_down_to_their_partitions(markers: list[Any]) -> Non
         return await handle(make_context(ApiKey.WRITE_TXN_MARKERS, 2), request)
 
     assert asyncio.run(test()) == written(request)
-    assert max(sizes) <= WIDE[ApiKey.WRITE_TXN_MARKERS].part_max
+    assert max(sizes) <= WIDE[ApiKey.WRITE_TXN_MARKERS][0].part_max
+
+
+Fetched = OffsetFetchRequest.OffsetFetchRequestGroup
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_the_array_that_a_version_has_is_divided(version: int) -> None:
+    """OffsetFetch: topics of one group before version 8, then groups."""
+    topics = [
+        Fetched.OffsetFetchRequestTopics(name=f"t{number}", partition_indexes=[*range(width)])
+        for number, width in enumerate((3, 1200, 0, 700))
+    ]
+    request = OffsetFetchRequest(topics=topics)
+    if version == 9:
+        all_topics = Fetched(group_id="all", topics=None)
+        request = OffsetFetchRequest(groups=[all_topics, Fetched(group_id="g", topics=topics)])
+    sizes: list[int] = []
+    answer = OffsetFetchResponse.OffsetFetchResponseGroup
+    found = answer.OffsetFetchResponseTopics
+
+    def answered(asked: list[Any] | None) -> list[Any]:
+        sizes.append(sum(len(topic.partition_indexes) for topic in asked or ()))
+        one = found.OffsetFetchResponsePartitions
+        return [
+            found(
+                name=topic.name,
+                partitions=[one(partition_index=index) for index in topic.partition_indexes],
+            )
+            for topic in asked or ()
+        ]
+
+    def handler(context: RequestContext, part: OffsetFetchRequest) -> Any:
+        del context
+        return OffsetFetchResponse(
+            topics=answered(part.topics),
+            groups=[answer(group_id=g.group_id, topics=answered(g.topics)) for g in part.groups],
+        )
+
+    async def test() -> Any:
+        handle = in_parts(ApiKey.OFFSET_FETCH, handler)
+        return await handle(make_context(ApiKey.OFFSET_FETCH, version), request)
+
+    response = asyncio.run(test())
+    assert max(sizes) <= PART_MAX
+    assert response == handler(make_context(ApiKey.OFFSET_FETCH, version), request)
+
+
+def test_a_transaction_is_whole_and_counts_as_its_partitions() -> None:
+    """Hundreds of transactions of many partitions were one part."""
+    added = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+    topics = [added.AddPartitionsToTxnTopic(name="t", partitions=[*range(300)])]
+    large = [added.AddPartitionsToTxnTopic(name="t", partitions=[*range(2 * PART_MAX)])]
+    request = AddPartitionsToTxnRequest(
+        transactions=[
+            added(transactional_id=name, topics=large if name == "c" else topics)
+            for name in "abcde"
+        ]
+    )
+    parts: list[str] = []
+
+    def handler(context: RequestContext, part: AddPartitionsToTxnRequest) -> Any:
+        del context
+        parts.append("".join(each.transactional_id for each in part.transactions))
+        return AddPartitionsToTxnResponse()
+
+    async def test() -> None:
+        handle = in_parts(ApiKey.ADD_PARTITIONS_TO_TXN, handler)
+        await handle(make_context(ApiKey.ADD_PARTITIONS_TO_TXN, 5), request)
+
+    asyncio.run(test())
+    assert parts == ["a", "b", "c", "d", "e"]
+
+
+def test_a_request_for_all_is_not_wide() -> None:
+    request = ElectLeadersRequest(topic_partitions=None)
+    handle = in_parts(ApiKey.ELECT_LEADERS, lambda _, asked: asked)
+    assert handle(make_context(ApiKey.ELECT_LEADERS, 2), request) is request
 
 
 def wide_context(api_key: ApiKey, version: int) -> RequestContext:
     context = make_context(api_key, version)
     context.size = WIDE_BYTES + 1
     return context
+
+
+def test_a_long_request_of_few_elements_has_turns_between_its_steps() -> None:
+    """DescribeShareGroupOffsets of one group was answered in one turn, whatever its length."""
+    api = API[ApiKey.DESCRIBE_GROUPS]
+    request = DescribeGroupsRequest(groups=["g" * WIDE_BYTES])
+    handle = in_parts(api.key, lambda _, asked: described(asked))
+    narrow = make_context(api.key, api.max_version)
+    assert handle(narrow, request) == described(request)
+    response, turns = counting_turns(handle, wide_context(api.key, api.max_version), request)
+    assert response == described(request)
+    assert turns > 2
 
 
 @pytest.mark.parametrize("answers", ["at once", "later", "by a coroutine", "in turns"])

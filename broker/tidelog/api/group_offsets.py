@@ -132,9 +132,8 @@ class GroupOffsetsApi:
             expire_timestamp = min(now_ms + request.retention_time_ms, _TIMESTAMP_MAX)
         changes: list[OffsetChange] = []
         accepted = []
-        for number, (topic, image, partition) in enumerate(
-            self._existing(version, request, answer)
-        ):
+        existing = yield from self._existing(version, request, answer)
+        for number, (topic, image, partition) in enumerate(existing):
             if number % PART_MAX == PART_MAX - 1:
                 yield
             index = partition.partition_index
@@ -182,16 +181,12 @@ class GroupOffsetsApi:
 
     def _existing(
         self, version: int, request: OffsetCommitRequest, answer: _CommitAnswer
-    ) -> list[
-        tuple[
-            OffsetCommitRequest.OffsetCommitRequestTopic,
-            TopicImage,
-            OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition,
-        ]
-    ]:
-        """Return the partitions that exist; add an error for the others."""
+    ) -> Generator[None, None, list[tuple[Any, TopicImage, Any]]]:
+        """Return topic, its image and partition of those that exist; add an error for the
+        others."""
         cluster = self._image()
         accepted = []
+        number = 0
         for topic in request.topics:
             if version >= _TOPIC_ID_VERSION:
                 image = cluster.topic_by_id(topic.topic_id)
@@ -200,6 +195,9 @@ class GroupOffsetsApi:
                 image = cluster.topics.get(topic.name)
                 missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             for partition in topic.partitions:
+                number += 1
+                if not number % PART_MAX:
+                    yield
                 index = partition.partition_index
                 if image is None:
                     answer.add(topic, index, missing)

@@ -18,7 +18,6 @@ and by type.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.image import (
@@ -28,6 +27,7 @@ from tidelog.cluster.metadata.image import (
 )
 from tidelog.coordinators.groups.classic.member import JoinRequest, LeavingMember, SyncRequest
 from tidelog.coordinators.share.values import SharePartition
+from tidelog.network.wide_requests import PART_MAX
 from tidelog.replication.internal_topics import ensure, partition_for
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -196,8 +196,12 @@ class GroupsApi:
         if self._authorizer is not None:  # other members of the group may have patterns
             caller = self._authorizer.caller(context.peer.principal, context.client_host)
             join = join._replace(may_describe=caller.may_describe_topic)
-        work = self._members.join(request.group_id, join)
-        return context.answer_with(work, partial(_join_response, version))
+
+        def respond(result: JoinResult) -> JoinGroupResponse:
+            context.took_turns = len(result.members) > PART_MAX  # the leader's answer
+            return _join_response(version, result)
+
+        return context.answer_with(self._members.join(request.group_id, join), respond)
 
     def sync(
         self, context: RequestContext, request: SyncGroupRequest

@@ -623,11 +623,11 @@ def _batches_of(request: ProduceRequest) -> Iterator[tuple[Any, Any]]:
 
 
 def _width(request: ProduceRequest) -> int:
-    """Return the number of partitions."""
+    """Return the number of partitions, or of topics if they are more."""
     topics = request.topic_data
     if len(topics) == 1:
         return len(topics[0].partition_data)
-    return sum(len(topic.partition_data) for topic in topics)
+    return max(len(topics), sum(len(topic.partition_data) for topic in topics))
 
 
 def _has_transactional(request: ProduceRequest) -> bool:

@@ -149,17 +149,19 @@ class ShareFetchApi:
             session = sessions.open(group_id, member_id, (key for key, _ in asked), peer)
             if is_new:
                 peer.at_close(partial(self.shares.owner_closed, peer))
-            return session
-        session = sessions.resume(group_id, member_id, epoch)
-        if epoch != FINAL_EPOCH:
-            session.update(
-                (key for key, _ in asked),
-                (
-                    (topic.topic_id, index)
-                    for topic in request.forgotten_topics_data
-                    for index in topic.partitions
-                ),
+        else:
+            session = sessions.resume(group_id, member_id, epoch)
+            if epoch == FINAL_EPOCH:
+                return session
+            forgotten = (
+                (topic.topic_id, index)
+                for topic in request.forgotten_topics_data
+                for index in topic.partitions
             )
+            sessions.update(session, (key for key, _ in asked), forgotten)
+        self.shares.close_largest_sessions()
+        if sessions.get(group_id, member_id) is not session:
+            raise ShareError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         return session
 
     def _answer_late(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tidelog.awaiting import all_of
 from tidelog.cluster.metadata.features import SHARE_FEATURE
 from tidelog.coordinators.groups.modern.requests import RefusedError
+from tidelog.network.wide_requests import PART_MAX
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.share_group_offsets import (
@@ -25,7 +26,7 @@ from tidelog_protocol.messages.share_group_offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.groups.share.offsets import DescribedTopic, ShareOffsets
@@ -79,18 +80,34 @@ class ShareGroupOffsetsApi:
     async def _described(
         self, group: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
     ) -> _Group:
-        topics = None
-        if group.topics is not None:
-            topics = {each.topic_name: each.partitions for each in group.topics}
+        answer = _Group(group_id=group.group_id)
         try:
-            found = await self._offsets.describe(group.group_id, topics)
+            for part in self._parts(group):
+                for found in await self._offsets.describe(group.group_id, part):
+                    _add(answer.topics, found)
         except RefusedError as refusal:
             return _Group(
                 group_id=group.group_id,
                 error_code=refusal.code,
                 error_message=_message(refusal.code, refusal.message),
             )
-        return _Group(group_id=group.group_id, topics=[_topic(each) for each in found])
+        return answer
+
+    def _parts(
+        self, group: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    ) -> Iterator[Mapping[str, Sequence[int]]]:
+        """Yield the partitions of a request by topic: those that it names, of which a wide request
+        has few here, or all that the group has, `PART_MAX` at a time."""
+        if group.topics is not None:
+            yield {each.topic_name: each.partitions for each in group.topics}
+            return
+        initialized = self._offsets.initialized(group.group_id)
+        places = [(name, each) for name, indexes in initialized.items() for each in indexes]
+        for start in range(0, len(places), PART_MAX):
+            part: dict[str, list[int]] = {}
+            for name, each in places[start : start + PART_MAX]:
+                part.setdefault(name, []).append(each)
+            yield part
 
     def alter(
         self, context: RequestContext, request: AlterShareGroupOffsetsRequest
@@ -158,22 +175,21 @@ class ShareGroupOffsetsApi:
         )
 
 
-def _topic(topic: DescribedTopic) -> _Topic:
-    return _Topic(
-        topic_name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            _Partition(
-                partition_index=each.partition,
-                start_offset=each.start_offset,
-                leader_epoch=each.leader_epoch,
-                lag=each.lag,
-                error_code=each.error,
-                error_message=_message(each.error, None),
-            )
-            for each in topic.partitions
-        ],
-    )
+def _add(topics: list[_Topic], found: DescribedTopic) -> None:
+    """Add described partitions, to the last topic if they are of it."""
+    if not topics or topics[-1].topic_name != found.name:
+        topics.append(_Topic(topic_name=found.name, topic_id=found.topic_id))
+    topics[-1].partitions += [
+        _Partition(
+            partition_index=each.partition,
+            start_offset=each.start_offset,
+            leader_epoch=each.leader_epoch,
+            lag=each.lag,
+            error_code=each.error,
+            error_message=_message(each.error, None),
+        )
+        for each in found.partitions
+    ]
 
 
 _TEXTS = {

@@ -18,8 +18,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.awaiting import all_of, called_back, drive
+from tidelog.awaiting import all_of, called_back, drive, turn
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, is_internal_topic
+from tidelog.network.wide_requests import PART_MAX
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txns import (
@@ -131,22 +132,55 @@ class TransactionsApi:
         asked = request.transactions if version >= _BATCHED_VERSION else [_single(request)]
         return context.answer_with(
             all_of(self._added(version, transaction) for transaction in asked),
-            partial(_added, version, asked),
+            partial(_added, version),
         )
 
-    async def _added(self, version: int, transaction: Transaction) -> Outcome:
-        partitions = [
+    async def _added(self, version: int, transaction: Transaction) -> _TransactionResult:
+        """Return the result of one transaction; the loop has turns between parts of a wide one."""
+        places = [
             TopicPartition(topic.name, index)
             for topic in transaction.topics
             for index in topic.partitions
         ]
-        refused = self._refused_partitions(partitions, is_client=version < _BATCHED_VERSION)
+        is_client = version < _BATCHED_VERSION
+        refused: dict[TopicPartition, ErrorCode] = {}
+        for start in range(0, len(places), PART_MAX):
+            if start:
+                await turn()
+            some = places[start : start + PART_MAX]
+            refused.update(self._refused_partitions(some, is_client=is_client))
+        outcome: Outcome
         if refused:
-            not_tried = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            return {**not_tried, **refused}
+            outcome = {**dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED), **refused}
+        else:
+            outcome = await self._added_all(version, transaction, frozenset(places))
+        result = _TransactionResult(transactional_id=transaction.transactional_id)
+        room = PART_MAX
+        for topic in transaction.topics:
+            answer = _TopicResult(name=topic.name)
+            result.topic_results.append(answer)
+            for start in range(0, len(topic.partitions), PART_MAX):
+                if room <= 0:
+                    await turn()
+                    room = PART_MAX
+                indexes = topic.partitions[start : start + PART_MAX]
+                room -= len(indexes)
+                answer.results_by_partition += [
+                    _PartitionResult(
+                        partition_index=index,
+                        partition_error_code=outcome[TopicPartition(topic.name, index)],
+                    )
+                    for index in indexes
+                ]
+        return result
+
+    async def _added_all(
+        self, version: int, transaction: Transaction, partitions: frozenset[TopicPartition]
+    ) -> Outcome:
+        """Add partitions that are there, or verify that they were added."""
         coordinator = self._transactions.coordinator
         producer = _producer(transaction.producer_id, transaction.producer_epoch)
-        asked = transaction.transactional_id, producer, frozenset(partitions)
+        asked = transaction.transactional_id, producer, partitions
         if transaction.verify_only:
             return coordinator.verify_partitions(*asked)
         error = await coordinator.add_partitions(*asked, _V0 if version < _BATCHED_VERSION else _V2)
@@ -265,27 +299,7 @@ def _single(request: AddPartitionsToTxnRequest) -> Transaction:
     )
 
 
-def _added(
-    version: int, asked: list[Transaction], outcomes: list[Outcome]
-) -> AddPartitionsToTxnResponse:
-    results = []
-    for transaction, outcome in zip(asked, outcomes, strict=True):
-        topics = [
-            _TopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    _PartitionResult(
-                        partition_index=index,
-                        partition_error_code=outcome[TopicPartition(topic.name, index)],
-                    )
-                    for index in topic.partitions
-                ],
-            )
-            for topic in transaction.topics
-        ]
-        results.append(
-            _TransactionResult(transactional_id=transaction.transactional_id, topic_results=topics)
-        )
+def _added(version: int, results: list[_TransactionResult]) -> AddPartitionsToTxnResponse:
     if version >= _BATCHED_VERSION:
         return AddPartitionsToTxnResponse(results_by_transaction=results)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)

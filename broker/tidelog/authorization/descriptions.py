@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.authorization.groups import topics_of
+from tidelog.authorization.guard import ASKED_AT_ONCE
 from tidelog.security.acls import Operation, ResourceType
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from tidelog.authorization.guard import Call, Guard, Verdict
 
@@ -39,17 +40,17 @@ def described_groups(
         ]
         call.narrow(**{field: allowed})
 
-        def merge(response: Any) -> Any:
+        def merge(response: Any) -> Generator[None, None, Any]:
             described = response.groups
-            if request.include_authorized_operations:
-                _add_operations(call, described)
-            if topics is not None:
-                described = [
-                    _withheld(Group, each, text)
-                    if not all(call.topic(Operation.DESCRIBE, name) for name in topics(each))
-                    else each
-                    for each in described
-                ]
+            for number, each in enumerate(described):
+                if number % ASKED_AT_ONCE == ASKED_AT_ONCE - 1:
+                    yield
+                if request.include_authorized_operations:
+                    _add_operations(call, each)
+                if topics is not None and not all(
+                    call.topic(Operation.DESCRIBE, name) for name in topics(each)
+                ):
+                    described[number] = _withheld(Group, each, text)
             response.groups = refused + described
             return response
 
@@ -58,10 +59,9 @@ def described_groups(
     return guard
 
 
-def _add_operations(call: Call, groups: Iterable[Any]) -> None:
-    for group in groups:
-        if group.error_code == ErrorCode.NONE:
-            group.authorized_operations = call.caller.operations(ResourceType.GROUP, group.group_id)
+def _add_operations(call: Call, group: Any) -> None:
+    if group.error_code == ErrorCode.NONE:
+        group.authorized_operations = call.caller.operations(ResourceType.GROUP, group.group_id)
 
 
 def _withheld(kind: Any, group: Any, text: str) -> Any:

@@ -3,9 +3,10 @@
 A guard looks at a request before its handler (Kafka: the checks in KafkaApis and ControllerApis).
 It returns None if the handler may answer all of it; an `Answer` to send in the handler's place; or
 a function that completes the handler's response, for a request of which the guard has taken a part
-away. Super users pass unseen. On the controller's listener so do brokers, principals with
-CLUSTER_ACTION, with what they ask for themselves: they have checked it. What they forward for
-clients comes in Envelopes, and its caller is the client.
+away. One that asks about thousands of names is a generator function, and yields between parts.
+Super users pass unseen. On the controller's listener so do brokers, principals with CLUSTER_ACTION,
+with what they ask for themselves: they have checked it. What they forward for clients comes in
+Envelopes, and its caller is the client.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidelog.network.dispatch import Deferred
-from tidelog.network.wide_requests import IN_ONE_TURN, WIDE_BYTES, part_answer
+from tidelog.network.wide_requests import (
+    IN_ONE_TURN,
+    WIDE_BYTES,
+    at_once,
+    part_answer,
+    with_turns,
+)
 from tidelog.security.acls import Operation, ResourceType
 from tidelog_protocol.apis import API
 from tidelog_protocol.error_answers import add_answers, error_answer
@@ -35,7 +42,10 @@ if TYPE_CHECKING:
     Verdict: TypeAlias = "Answer | Merge | None"
     Guard: TypeAlias = "Callable[[Call], Verdict]"
 
-__all__ = ["Answer", "Call", "Guards"]
+__all__ = ["ASKED_AT_ONCE", "Answer", "Call", "Guards"]
+
+ASKED_AT_ONCE = 100
+"""Names in a part: the authorizer is asked for each operation on each."""
 
 _ABSENT = ("base_offset", "committed_offset", "low_watermark")
 
@@ -233,7 +243,7 @@ async def _serve_in_turns(call: Call, guard: Guard, handler: Handler) -> Any:
     if verdict is None or response is None:
         return response
     await asyncio.sleep(0)
-    return verdict(response)
+    return await with_turns(verdict(response))
 
 
 def _completed(
@@ -251,4 +261,4 @@ def _completed(
     response = handler(context, request)
     if response.__class__ is Deferred or response.__class__ is CoroutineType:
         return response  # completed when it is encoded
-    return _sent(context, request, None if response is None else complete(response))
+    return _sent(context, request, None if response is None else at_once(complete(response)))

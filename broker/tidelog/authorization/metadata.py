@@ -6,11 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.authorization.cluster import needs
+from tidelog.authorization.guard import ASKED_AT_ONCE
 from tidelog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from tidelog.authorization.guard import Call, Guard, Verdict
 
 __all__ = ["describe_cluster", "describe_controllers", "describe_topic_partitions", "metadata"]
@@ -26,7 +29,7 @@ def metadata(*, creates_topics: bool) -> Guard:
     def guard(call: Call) -> Verdict:
         asked = call.request.topics
         if asked is None or (call.version == 0 and not asked):
-            return lambda response: _with_operations(call, _visible(call, response))
+            return lambda response: _visible(call, response)
         if call.version < _IDS_SINCE and any(
             topic.name is None or topic.topic_id != ZERO_UUID for topic in asked
         ):
@@ -36,10 +39,10 @@ def metadata(*, creates_topics: bool) -> Guard:
         allowed = [topic for topic, each in zip(asked, refusals, strict=True) if each is None]
         call.narrow(topics=allowed)
 
-        def merge(response: Any) -> Any:
+        def merge(response: Any) -> Generator[None, None, Any]:
             if not allowed:
                 response.topics = []  # version 0 has all topics then
-            _with_operations(call, response)
+            yield from _add_operations(call, response)
             response.topics.extend(each for each in refusals if each is not None)
             return response
 
@@ -48,22 +51,28 @@ def metadata(*, creates_topics: bool) -> Guard:
     return guard
 
 
-def _visible(call: Call, response: Any) -> Any:
-    response.topics = [
-        topic for topic in response.topics if call.topic(Operation.DESCRIBE, topic.name, logs=False)
-    ]
+def _visible(call: Call, response: Any) -> Generator[None, None, Any]:
+    topics = []
+    for number, topic in enumerate(response.topics, 1):
+        if number % ASKED_AT_ONCE == 0:
+            yield
+        if call.topic(Operation.DESCRIBE, topic.name, logs=False):
+            topics.append(topic)
+    response.topics = topics
+    yield from _add_operations(call, response)
     return response
 
 
-def _with_operations(call: Call, response: Any) -> Any:
+def _add_operations(call: Call, response: Any) -> Generator[None, None, None]:
     request = call.request
     if request.include_topic_authorized_operations:
-        for topic in response.topics:
-            if topic.name is not None:
-                topic.topic_authorized_operations = _operations(call, topic.name)
+        named = [topic for topic in response.topics if topic.name is not None]
+        for number, topic in enumerate(named, 1):
+            if number % ASKED_AT_ONCE == 0:
+                yield
+            topic.topic_authorized_operations = _operations(call, topic.name)
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = _of_cluster(call)
-    return response
 
 
 def _refusal(call: Call, topic: Any, *, may_create: bool) -> Any:
@@ -116,10 +125,12 @@ def describe_topic_partitions(call: Call) -> Verdict:
     call.narrow(cursor=cursor, topics=[TopicRequest(name=name) for name in allowed])
     has_none = not allowed
 
-    def merge(response: Any) -> Any:
+    def merge(response: Any) -> Generator[None, None, Any]:
         if has_none:  # a request without topics is one for all
             response.topics, response.next_cursor = [], None
-        for topic in response.topics:
+        for number, topic in enumerate(response.topics, 1):
+            if number % ASKED_AT_ONCE == 0:
+                yield
             topic.topic_authorized_operations = _operations(call, topic.name)
         response.topics.extend(refused)
         return response

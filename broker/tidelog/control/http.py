@@ -23,6 +23,7 @@ from http import HTTPStatus
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -39,16 +40,17 @@ from tidelog.descriptors import Doorkeeper, Refused
 from tidelog.start_error import StartError, system_words
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from starlette.requests import Request
 
-__all__ = ["Address", "HttpDoor"]
+__all__ = ["Address", "HttpDoor", "drop_silent"]
 
 BODY_BYTES_MAX = 1 << 20
 CONNECTIONS_MAX = 128
 BACKLOG = 16  # asyncio accepts so many at once, before any of them can be closed
 STOP_S_MAX = 1
+SILENT_S_MAX = 10.0
 _USE_POST = {"Allow": "POST"}
 _MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _PAGE_HEADERS = {
@@ -111,6 +113,21 @@ def _admitting(server: uvicorn.Server, make: Any, listening: int) -> Any:
     return made
 
 
+def drop_silent(connections: Iterable[Any], before: Mapping[Any, object]) -> dict[Any, object]:
+    """Return the connections whose next request has not arrived whole, with their last one; close
+    those that had the same last one `before`. uvicorn waits for the first one for ever, and so for
+    the rest of any that has begun."""
+    waiting: dict[Any, object] = {}
+    for each in list(connections):
+        if each.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            continue
+        if each in before and before[each] is each.cycle:
+            each.transport.abort()
+        else:
+            waiting[each] = each.cycle
+    return waiting
+
+
 class HttpDoor:
     """The door of one cluster: from `start` until `stop`, in the running loop."""
 
@@ -128,6 +145,7 @@ class HttpDoor:
         self._plays = Scenarios()
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
 
     @property
     def url(self) -> str:
@@ -167,11 +185,21 @@ class HttpDoor:
         )
         # Not `serve`: it takes the process's signals and wakes up ten times a second.
         await server.startup(sockets=[self._socket])
+        self._drop_silent(server, {})
+
+    def _drop_silent(self, server: uvicorn.Server, before: Mapping[Any, object]) -> None:
+        """Have connections that send no whole request closed from now on."""
+        waiting = drop_silent(server.server_state.connections, before)
+        self._sweep = asyncio.get_running_loop().call_later(
+            SILENT_S_MAX, self._drop_silent, server, waiting
+        )
 
     async def stop(self) -> None:
         """Answer no more; calls that are not done after a second are dropped."""
         self._live.end()
         self._plays.end()
+        if self._sweep is not None:
+            self._sweep.cancel()
         if self._server is not None and self._socket is not None:
             await self._server.shutdown(sockets=[self._socket])
             self._server = None

@@ -444,8 +444,11 @@ class Connection(asyncio.BufferedProtocol):
         """Answer a request that was parked; see `Peer.complete`."""
         if context.answer is not None or self._transport is None:
             return
+        dispatcher = self._owner.dispatcher
+        if context.parked and dispatcher.encodes_in_turns(context, response):
+            return  # it comes again
         try:
-            answer = self._owner.dispatcher.encode(context, response)
+            answer = dispatcher.encode(context, response)
         except Exception:
             log.exception("cannot encode the response to api key %d", context.api_key)
             self.close()

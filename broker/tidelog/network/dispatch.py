@@ -32,7 +32,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.awaiting import resume
 from tidelog.network.request_limits import elements_max
-from tidelog.network.wide_requests import WIDE_ANSWERS, WIDE_BYTES, in_parts
+from tidelog.network.wide_requests import (
+    WIDE_ANSWERS,
+    WIDE_BYTES,
+    at_once,
+    in_parts,
+    with_turns,
+)
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import (
@@ -40,6 +46,7 @@ from tidelog_protocol.frames import (
     framed,
     response_head,
 )
+from tidelog_protocol.schema import Message
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
@@ -137,7 +144,8 @@ class RequestContext:
         self.parked = 0  # size of the request, once its handler has returned without a response
         self.began_s: float | None = None  # when its handler began, while requests are observed
         self.took_turns = False  # its response may be long, however short the request is
-        self.merge: Callable[[Any], Any] | None = None  # what a guard adds to a late response
+        # What a guard adds to a late response: returns it, or a generator that does, in turns.
+        self.merge: Callable[[Any], Any] | None = None
         self.is_follower = False  # a follower's Fetch, while requests are observed
 
     @property
@@ -423,6 +431,19 @@ class Dispatcher:
             context.answer = framed(route.response_head, correlation_id, response)
         return context
 
+    def encodes_in_turns(self, context: RequestContext, response: Any) -> bool:
+        """Encode the response of a parked request in turns of the loop if it is long, and complete
+        the request then."""
+        if not context.took_turns or context.body is not None or not isinstance(response, Message):
+            return False
+        route = self._route_of(context)
+
+        async def answer() -> Any:
+            return response
+
+        self._run(context, answer(), route)
+        return True
+
     def encode(self, context: RequestContext, response: Any) -> Sequence[Buffer]:
         """Encode the response frame of a parked request."""
         body = context.body
@@ -430,18 +451,23 @@ class Dispatcher:
             response = self._finished(context, response)
             if response is None:
                 return ()
-        # Routes are dropped when handlers change, also while a request is parked.
-        key, version = context.api_key, context.api_version
-        route = self._routes.get(key << 16 | version) or self._route(key, version)
-        assert route is not None, "a request that was served has one"
+        route = self._route_of(context)
         if body is None:
             body = response if response.__class__ is list else route.encode(response)
         return framed(route.response_head, context.correlation_id, body)
 
+    def _route_of(self, context: RequestContext) -> Route:
+        """Return the route of a request that was served. Routes are dropped when handlers change,
+        also while a request is parked."""
+        key, version = context.api_key, context.api_version
+        route = self._routes.get(key << 16 | version) or self._route(key, version)
+        assert route is not None, "a request that was served has one"
+        return route
+
     def _finished(self, context: RequestContext, response: Any) -> Any:
         """Return what is sent in the place of a handler's late response."""
         if context.merge is not None and response is not None:
-            response = context.merge(response)
+            response = at_once(context.merge(response))
         if self._throttle is not None:
             response = self._throttle.charge(context, response)
         if self._observer is not None:
@@ -503,6 +529,9 @@ class Dispatcher:
             response = await coroutine
             is_wide = route.is_wide or context.size > WIDE_BYTES or context.took_turns
             if is_wide and response is not None and response.__class__ is not list:
+                if context.merge is not None:
+                    response = await with_turns(context.merge(response))
+                    context.merge = None
                 response = self._finished(context, response)
                 await asyncio.sleep(0)
                 context.body = await route.encode_in_turns(response)

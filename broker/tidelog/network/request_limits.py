@@ -19,13 +19,16 @@ with a partition each, and some more."""
 NAMES_MAX = 10_000
 """The same where a request is a list of names or filters: each costs more than to decode it."""
 
+PROTOCOLS_MAX = 32
+"""Of a JoinGroup: each of thousands of members has some, and votes for one that all have. A client
+has up to four."""
+
 _OF_NAMES = frozenset(
     {
         ApiKey.METADATA,
         ApiKey.DELETE_TOPICS,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         ApiKey.FIND_COORDINATOR,
-        ApiKey.JOIN_GROUP,
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.LIST_GROUPS,
         ApiKey.DELETE_GROUPS,
@@ -54,4 +57,6 @@ _OF_NAMES = frozenset(
 
 def elements_max(api_key: ApiKey) -> int:
     """Return the budget of one request of this API."""
+    if api_key == ApiKey.JOIN_GROUP:
+        return PROTOCOLS_MAX
     return NAMES_MAX if api_key in _OF_NAMES else ELEMENTS_MAX

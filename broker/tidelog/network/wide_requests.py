@@ -17,13 +17,13 @@ from __future__ import annotations
 import asyncio
 from copy import copy
 from functools import partial
-from types import CoroutineType
+from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog_protocol.apis import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     Handler = Callable[[Any, Any], Any]
 
@@ -35,9 +35,11 @@ __all__ = [
     "WIDE_ANSWERS",
     "WIDE_BYTES",
     "Wide",
+    "at_once",
     "in_parts",
     "in_turns",
     "part_answer",
+    "with_turns",
 ]
 
 WIDE_BYTES = 8192
@@ -61,10 +63,10 @@ TWICE_MAX = 100
 
 class Wide(NamedTuple):
     """An array of a request, and that of its response. `inner` are arrays within their elements,
-    divided as well; then what has the same `keys` in two parts of an answer is one element.
-    `part_max` elements are a part. With `is_once` an element of more than `TWICE_MAX` that says the
-    same as an earlier one is left out: ten thousand times a group of thousands of members would
-    fill the memory."""
+    divided as well unless `is_whole`; then what has the same `keys` in two parts of an answer is
+    one element. `part_max` elements are a part, with those within them. With `is_once` an element
+    of more than `TWICE_MAX` that says the same as an earlier one is left out: ten thousand times a
+    group of thousands of members would fill the memory."""
 
     asked: str
     answered: str
@@ -72,40 +74,79 @@ class Wide(NamedTuple):
     inner: Wide | None = None
     part_max: int = PART_MAX
     is_once: bool = False
+    is_whole: bool = False
 
 
-_SHARE_STATE = Wide("topics", "results", ("topic_id",), Wide("partitions", "partitions"))
-WIDE = {
-    ApiKey.FIND_COORDINATOR: Wide("coordinator_keys", "coordinators"),
-    ApiKey.DESCRIBE_GROUPS: Wide("groups", "groups", is_once=True),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: Wide("group_ids", "groups", is_once=True),
-    ApiKey.SHARE_GROUP_DESCRIBE: Wide("group_ids", "groups", is_once=True),
-    ApiKey.STREAMS_GROUP_DESCRIBE: Wide("group_ids", "groups", is_once=True),
-    ApiKey.DESCRIBE_TRANSACTIONS: Wide(
-        "transactional_ids", "transaction_states", part_max=50, is_once=True
+_SHARE_STATE = Wide(
+    "topics",
+    "results",
+    ("topic_id",),
+    Wide("partitions", "partitions"),
+    part_max=100,  # each may be an append
+)
+_FETCHED = Wide("topics", "topics", ("name", "topic_id"), Wide("partition_indexes", "partitions"))
+WIDE: Mapping[ApiKey, tuple[Wide, ...]] = {
+    ApiKey.FIND_COORDINATOR: (Wide("coordinator_keys", "coordinators"),),
+    ApiKey.DESCRIBE_GROUPS: (Wide("groups", "groups", is_once=True),),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (Wide("group_ids", "groups", is_once=True),),
+    ApiKey.SHARE_GROUP_DESCRIBE: (Wide("group_ids", "groups", is_once=True),),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (Wide("group_ids", "groups", is_once=True),),
+    ApiKey.DESCRIBE_TRANSACTIONS: (
+        Wide("transactional_ids", "transaction_states", part_max=50, is_once=True),
     ),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Wide("groups", "groups", part_max=100, is_once=True),
-    ApiKey.OFFSET_FETCH: Wide("groups", "groups", is_once=True),
-    ApiKey.ADD_PARTITIONS_TO_TXN: Wide("transactions", "results_by_transaction"),
-    ApiKey.WRITE_TXN_MARKERS: Wide(
-        "markers",
-        "markers",
-        ("producer_id",),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (
+        Wide(
+            "groups",
+            "groups",
+            ("group_id", "error_code"),
+            Wide("topics", "topics", ("topic_name",), Wide("partitions", "partitions")),
+            part_max=100,
+            is_once=True,
+        ),
+    ),
+    ApiKey.OFFSET_FETCH: (
+        Wide("groups", "groups", ("group_id", "error_code"), _FETCHED, is_once=True),
+        _FETCHED._replace(keys=("name",)),  # before version 8
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (
+        Wide(
+            "transactions",
+            "results_by_transaction",
+            inner=Wide("topics", "topic_results", inner=Wide("partitions", "results_by_partition")),
+            is_whole=True,  # all of a transaction's or none
+        ),
+    ),
+    ApiKey.WRITE_TXN_MARKERS: (
+        Wide(
+            "markers",
+            "markers",
+            ("producer_id",),
+            Wide("topics", "topics", ("name",), Wide("partition_indexes", "partitions")),
+            part_max=10,  # each is an append, and the first one to a log waits for the disk
+        ),
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
+        Wide("topics", "topics", ("topic",), Wide("partitions", "partitions")),
+    ),
+    ApiKey.DESCRIBE_PRODUCERS: (
         Wide("topics", "topics", ("name",), Wide("partition_indexes", "partitions")),
-        part_max=10,  # each is an append, and the first one to a log waits for the disk
     ),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Wide(
-        "topics", "topics", ("topic",), Wide("partitions", "partitions")
+    ApiKey.ELECT_LEADERS: (
+        Wide(
+            "topic_partitions",
+            "replica_election_results",
+            ("topic",),
+            Wide("partitions", "partition_result"),
+            part_max=1000,  # each is a request to the controller
+        ),
     ),
-    ApiKey.DESCRIBE_PRODUCERS: Wide(
-        "topics", "topics", ("name",), Wide("partition_indexes", "partitions")
-    ),
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: _SHARE_STATE,
-    ApiKey.READ_SHARE_GROUP_STATE: _SHARE_STATE,
-    ApiKey.WRITE_SHARE_GROUP_STATE: _SHARE_STATE,
-    ApiKey.DELETE_SHARE_GROUP_STATE: _SHARE_STATE,
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _SHARE_STATE,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: (_SHARE_STATE,),
+    ApiKey.READ_SHARE_GROUP_STATE: (_SHARE_STATE,),
+    ApiKey.WRITE_SHARE_GROUP_STATE: (_SHARE_STATE,),
+    ApiKey.DELETE_SHARE_GROUP_STATE: (_SHARE_STATE,),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (_SHARE_STATE,),
 }
+"""By API, the arrays of which one is divided: the first one that a request has elements in."""
 WIDE_ANSWERS = frozenset(
     {
         ApiKey.CREATE_TOPICS,
@@ -174,6 +215,30 @@ async def _remaining(
     return await peer.response
 
 
+def at_once(work: Any) -> Any:
+    """Return the result of work, a generator if it yields between its parts, without turns."""
+    if work.__class__ is not GeneratorType:
+        return work
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
+
+
+async def with_turns(work: Any) -> Any:
+    """Return the result of work, a generator if it yields between its parts; the loop has a turn
+    there."""
+    if work.__class__ is not GeneratorType:
+        return work
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value
+        await asyncio.sleep(0)
+
+
 def in_parts(api_key: int, handler: Handler) -> Handler:
     """Return the handler for requests of any width; itself if those of its API have no turns."""
     wide = WIDE.get(api_key)  # type: ignore[call-overload]
@@ -195,13 +260,17 @@ async def _handle_in_steps(handler: Handler, context: Any, request: Any) -> Any:
     return response
 
 
-def _handle(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
-    elements = getattr(request, wide.asked)
+def _handle(handler: Handler, arrays: Sequence[Wide], context: Any, request: Any) -> Any:
+    wide = arrays[0]
+    for wide in arrays:
+        if getattr(request, wide.asked):
+            break
+    elements = getattr(request, wide.asked) or ()
     if wide.is_once and len(elements) > TWICE_MAX:
         elements = _once(elements)
         setattr(request, wide.asked, elements)
     if _width(elements, wide) <= wide.part_max:
-        return handler(context, request)
+        return _handle_whole(handler, context, request)
     return _handle_parts(handler, wide, context, request)
 
 
@@ -224,7 +293,7 @@ def _width(elements: Any, wide: Wide) -> int:
     inner = wide.inner
     if inner is None:
         return len(elements)
-    return sum(1 + _width(getattr(element, inner.asked), inner) for element in elements)
+    return sum(1 + _width(getattr(element, inner.asked) or (), inner) for element in elements)
 
 
 async def _handle_parts(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
@@ -266,9 +335,9 @@ def _pieces(elements: Any, wide: Wide, part_max: int) -> Iterator[tuple[Any, int
         if inner is None:
             yield element, 1, 0
             continue
-        within = getattr(element, inner.asked)
+        within = getattr(element, inner.asked) or ()
         size = 1 + _width(within, inner)
-        if size <= part_max:
+        if size <= part_max or wide.is_whole:
             yield element, size, 0
             continue
         is_first = True

@@ -22,6 +22,7 @@ __all__ = ["FINAL_EPOCH", "INITIAL_EPOCH", "ShareSession", "ShareSessions", "Top
 
 INITIAL_EPOCH = 0  # opens a session
 FINAL_EPOCH = -1  # closes it
+PARTITIONS_MAX = 1_000_000  # of all sessions, as of all fetch sessions: 0.2 GB
 
 TopicIdPartition = tuple[bytes, int]
 """Topic id and partition."""
@@ -81,7 +82,11 @@ class ShareSession:
 
 
 class ShareSessions:
-    """All share sessions of this broker, at most `sessions_max`."""
+    """All share sessions of this broker, at most `sessions_max`.
+
+    All together have at most `PARTITIONS_MAX` partitions: above it the largest one is closed. Each
+    request may add thousands to its session, which Kafka does not limit.
+    """
 
     def __init__(self, sessions_max: int) -> None:
         self._sessions_max = sessions_max
@@ -91,14 +96,11 @@ class ShareSessions:
         """Number of sessions, by group."""
         self._groups: dict[object, dict[str, None]] = {}
         """The groups that an owner has read, also those whose sessions are closed."""
+        self.partition_count = 0
+        """Number of partitions in all sessions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partition_count(self) -> int:
-        """Number of partitions in all sessions."""
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def get(self, group_id: str, member_id: str) -> ShareSession | None:
         """Return a member's session, or None."""
@@ -120,10 +122,31 @@ class ShareSessions:
             )
         session = ShareSession(group_id, member_id, partitions, owner)
         self._sessions[group_id, member_id] = session
+        self.partition_count += len(session.partitions)
         self._members[group_id] = self._members.get(group_id, 0) + 1
         self._owned.setdefault(owner, {})[group_id, member_id] = None
         self._groups.setdefault(owner, {})[group_id] = None
         return session
+
+    def update(
+        self,
+        session: ShareSession,
+        added: Iterable[TopicIdPartition],
+        forgotten: Iterable[TopicIdPartition],
+    ) -> None:
+        """Add and forget partitions of an open session."""
+        before = len(session.partitions)
+        session.update(added, forgotten)
+        self.partition_count += len(session.partitions) - before
+
+    def close_largest(self) -> list[ShareSession]:
+        """Close the largest sessions while all have too many partitions; return them."""
+        closed = []
+        while self.partition_count > PARTITIONS_MAX:
+            largest = max(self._sessions.values(), key=lambda each: len(each.partitions))
+            self.remove(largest.group_id, largest.member_id)
+            closed.append(largest)
+        return closed
 
     def owns(self, owner: object) -> bool:
         """Return whether an owner has had a session, and is not closed."""
@@ -154,6 +177,7 @@ class ShareSessions:
     def _pop(self, key: tuple[str, str]) -> ShareSession | None:
         session = self._sessions.pop(key, None)
         if session is not None:
+            self.partition_count -= len(session.partitions)
             left = self._members[session.group_id] = self._members[session.group_id] - 1
             if not left:
                 del self._members[session.group_id]

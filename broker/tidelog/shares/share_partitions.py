@@ -169,6 +169,11 @@ class SharePartitions:
         """Release what the member of a closed session holds."""
         self._spawn(self._end([session], []))
 
+    def close_largest_sessions(self) -> None:
+        """Close sessions while all have too many partitions."""
+        for session in self.sessions.close_largest():
+            self.release(session)
+
     async def _end(self, sessions: Sequence[ShareSession], group_ids: Sequence[str]) -> None:
         """Release what the members of closed sessions hold, then give up these groups; others have
         a turn between parts."""

@@ -70,7 +70,10 @@ def topics_before_fsync(patch: Patch) -> None:
 def offsets_in_memory(patch: Patch) -> None:
     """Committed offsets are answered for and never written."""
 
-    async def write_offsets(self: GroupCoordinator, shard: Any, changes: Any) -> ErrorCode:
+    async def write_offsets(
+        self: GroupCoordinator, shard: Any, changes: Any, records: Any = None
+    ) -> ErrorCode:
+        del records
         shard.appended(changes, shard.end_offset, self.now())
         self.advance(shard)
         return ErrorCode.NONE

@@ -80,6 +80,7 @@ class GroupAdmin:
         from tidelog.coordinators.groups.classic.group import Group  # noqa: PLC0415 - late
 
         coordinator = self._coordinator
+        records = await coordinator.encoded(changes)
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -96,7 +97,7 @@ class GroupAdmin:
             error = ErrorCode.ILLEGAL_GENERATION if is_old else ErrorCode.GROUP_ID_NOT_FOUND
         if error is not ErrorCode.NONE:
             return error
-        return await coordinator.write_offsets(shard, changes)
+        return await coordinator.write_offsets(shard, changes, records)
 
     async def commit_in_transaction(
         self,
@@ -109,6 +110,7 @@ class GroupAdmin:
         from tidelog.coordinators.groups.classic.group import Group  # noqa: PLC0415 - late
 
         coordinator = self._coordinator
+        records = await coordinator.encoded(changes)
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -123,7 +125,7 @@ class GroupAdmin:
             error = ErrorCode.ILLEGAL_GENERATION if committer.generation >= 0 else ErrorCode.NONE
         if error is not ErrorCode.NONE:
             return error
-        return await coordinator.write_transactional_offsets(shard, changes, producer)
+        return await coordinator.write_transactional_offsets(shard, changes, producer, records)
 
     async def fetch(
         self, group_id: str, member: tuple[str | None, int] = NO_MEMBER, *, require_stable: bool

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from tidelog.awaiting import answer_of, drive
+from tidelog.awaiting import answer_of, drive, turn
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.groups.now import Now
 from tidelog.coordinators.led_partitions import WRITE_ERRORS, LedPartitions
@@ -57,6 +58,7 @@ __all__ = ["GroupCoordinator", "log_failure"]
 logger = logging.getLogger(__name__)
 
 ANSWERS_AT_ONCE = 500  # of the parked requests of a group, in one turn of the loop
+ENCODED_AT_ONCE = 500  # offsets of a commit, in one turn of the loop
 RESUMED_AT_ONCE = 500  # groups of a shard that was loaded, in one turn of the loop
 TOMBSTONES_MAX = 1000  # in one batch of expiry: far below max.message.bytes
 
@@ -314,11 +316,11 @@ class GroupCoordinator:
     # ---- effects -----------------------------------------------------------------------------
 
     def perform(self, shard: GroupShard, group: Group, effects: Sequence[Effect]) -> None:
-        """Perform the effects of a step, then set the group's timer. Of thousands of answers most
-        come in the loop's next turns."""
+        """Perform the effects of a step, then set the group's timer. Thousands of answers come in
+        the loop's next turns."""
         from tidelog.coordinators.groups.classic.member import Persist
 
-        answers = []
+        answers: deque[CompleteJoin | CompleteSync] = deque()
         for effect in effects:
             if isinstance(effect, Persist):
                 drive(self._persist(shard, group, effect))
@@ -327,7 +329,7 @@ class GroupCoordinator:
             else:
                 answers.append(effect)
         if answers:
-            _answer_in_turns(answers)
+            asyncio.get_running_loop().call_soon(_answer_in_turns, answers)
         self.watch(shard, group)
 
     async def _persist(self, shard: GroupShard, group: Group, effect: Persist) -> None:
@@ -406,26 +408,41 @@ class GroupCoordinator:
 
     # ---- writing -----------------------------------------------------------------------------
 
-    async def write_offsets(self, shard: GroupShard, changes: Sequence[OffsetChange]) -> ErrorCode:
+    async def write_offsets(
+        self,
+        shard: GroupShard,
+        changes: Sequence[OffsetChange],
+        records: Sequence[KeyValue] | None = None,
+    ) -> ErrorCode:
         """Write offsets or their tombstones as one batch; return when it is committed, or has
-        failed."""
-        from tidelog.coordinators.groups.records import offset_record
-
+        failed. `records` if they are encoded already."""
         if not changes:
             return ErrorCode.NONE
-        return await self._write(shard, [offset_record(change) for change in changes], changes)
+        return await self._write(shard, records or _encoded(changes), changes)
+
+    async def encoded(self, changes: Sequence[OffsetChange]) -> list[KeyValue]:
+        """Return the records of offsets. Thousands are encoded in several turns of the loop: look
+        for their group after that."""
+        records: list[KeyValue] = []
+        for start in range(0, len(changes), ENCODED_AT_ONCE):
+            if start:
+                await turn()
+            records += _encoded(changes[start : start + ENCODED_AT_ONCE])
+        return records
 
     async def write_transactional_offsets(
-        self, shard: GroupShard, changes: Sequence[OffsetChange], producer: tuple[int, int]
+        self,
+        shard: GroupShard,
+        changes: Sequence[OffsetChange],
+        producer: tuple[int, int],
+        records: Sequence[KeyValue] | None = None,
     ) -> ErrorCode:
         """Write offsets that take effect when this producer's transaction commits."""
-        from tidelog.coordinators.groups.records import offset_record
-
         now = self.now()
         try:
             result = self.topic.append(
                 shard.index,
-                [offset_record(change) for change in changes],
+                records or _encoded(changes),
                 leader_epoch=shard.leader_epoch,
                 now_ms=now.wall_ms,
                 transaction=producer,
@@ -585,15 +602,23 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
 
+def _encoded(changes: Sequence[OffsetChange]) -> list[KeyValue]:
+    from tidelog.coordinators.groups.records import offset_record
+
+    return [offset_record(change) for change in changes]
+
+
 def log_failure(error: ErrorCode) -> None:
     """Log a write that nothing waits for, if it has failed."""
     if error is not ErrorCode.NONE:
         logger.warning("A write to __consumer_offsets was not committed: %s", error.name)
 
 
-def _answer_in_turns(answers: Sequence[CompleteJoin | CompleteSync]) -> None:
-    for each in answers[:ANSWERS_AT_ONCE]:
+def _answer_in_turns(answers: deque[CompleteJoin | CompleteSync]) -> None:
+    room = ANSWERS_AT_ONCE
+    while answers and room > 0:
+        each = answers.popleft()
+        room -= each.weight
         each.answer()
-    if len(answers) > ANSWERS_AT_ONCE:
-        left = answers[ANSWERS_AT_ONCE:]
-        asyncio.get_running_loop().call_soon(_answer_in_turns, left)
+    if answers:
+        asyncio.get_running_loop().call_soon(_answer_in_turns, answers)

@@ -106,6 +106,11 @@ class CompleteJoin(NamedTuple):
     waiter: JoinWaiter
     result: JoinResult
 
+    @property
+    def weight(self) -> int:
+        """How many answers it is as long as: the leader's has all members."""
+        return 1 + len(self.result.members)
+
     def answer(self) -> None:
         """Send the answer."""
         self.waiter(self.result)
@@ -116,6 +121,11 @@ class CompleteSync(NamedTuple):
 
     waiter: SyncWaiter
     result: SyncResult
+
+    @property
+    def weight(self) -> int:
+        """How many answers it is as long as."""
+        return 1
 
     def answer(self) -> None:
         """Send the answer."""

@@ -67,11 +67,9 @@ class ShareOffsets:
     # ---- describe ----------------------------------------------------------------------------
 
     async def describe(
-        self, group_id: str, topics: Mapping[str, Sequence[int]] | None
+        self, group_id: str, wanted: Mapping[str, Sequence[int]]
     ) -> list[DescribedTopic]:
-        """Describe share partitions, None: all that the group has. RefusedError if the group is not
-        served here."""
-        wanted = self._initialized(group_id) if topics is None else topics
+        """Describe share partitions."""
         find = self._coordinator.topics.find
         known = {name: found[0] for name in wanted if (found := find(name)) is not None}
         described = await self._described(group_id, wanted, known)
@@ -81,8 +79,9 @@ class ShareOffsets:
             if name not in known
         ]
 
-    def _initialized(self, group_id: str) -> dict[str, list[int]]:
-        """Return the initialized partitions of a group, none if it is unknown."""
+    def initialized(self, group_id: str) -> dict[str, list[int]]:
+        """Return the initialized partitions of a group, none if it is unknown; RefusedError if it
+        is not served here."""
         if not group_id:
             return {}
         group = self._shard_of(group_id).groups.get(group_id)
