@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.authorization.groups import topics_of
-from tidelog.authorization.guard import ASKED_AT_ONCE
+from tidelog.authorization.guard import ASKED_AT_ONCE, divided
 from tidelog.security.acls import Operation, ResourceType
 from tidelog_protocol.errors import ErrorCode
 
@@ -27,17 +27,14 @@ def described_groups(
     """Return the guard of an API that describes the groups in a field of its request. `topics`
     returns the topics that a description shows; with one of another's, it is withheld."""
 
-    def guard(call: Call) -> Verdict:
+    def guard(call: Call) -> Generator[None, None, Verdict]:
         request = call.request
         Group: Any = call.api.response.DescribedGroup  # type: ignore[attr-defined]  # noqa: N806
-        asked = getattr(request, field)
-        allowed = [each for each in asked if call.group(Operation.DESCRIBE, each)]
-        may = set(allowed)
-        refused = [
-            Group(group_id=each, error_code=int(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            for each in asked
-            if each not in may
-        ]
+        allowed, denied = yield from divided(
+            getattr(request, field), lambda name: call.group(Operation.DESCRIBE, name)
+        )
+        code = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        refused = [Group(group_id=each, error_code=code) for each in denied]
         call.narrow(**{field: allowed})
 
         def merge(response: Any) -> Generator[None, None, Any]:

@@ -3,10 +3,10 @@
 A guard looks at a request before its handler (Kafka: the checks in KafkaApis and ControllerApis).
 It returns None if the handler may answer all of it; an `Answer` to send in the handler's place; or
 a function that completes the handler's response, for a request of which the guard has taken a part
-away. One that asks about thousands of names is a generator function, and yields between parts.
-Super users pass unseen. On the controller's listener so do brokers, principals with CLUSTER_ACTION,
-with what they ask for themselves: they have checked it. What they forward for clients comes in
-Envelopes, and its caller is the client.
+away. Both may be generator functions, which yield between parts of thousands of names. Super users
+pass unseen. On the controller's listener so do brokers, principals with CLUSTER_ACTION, with what
+they ask for themselves: they have checked it. What they forward for clients comes in Envelopes, and
+its caller is the client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.naming import is_topics, topic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.network.dispatch import Handler, RequestContext
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     Merge = Callable[[Any], Any]
     Verdict: TypeAlias = "Answer | Merge | None"
-    Guard: TypeAlias = "Callable[[Call], Verdict]"
+    Guard: TypeAlias = "Callable[[Call], Verdict | Generator[None, None, Verdict]]"
 
-__all__ = ["ASKED_AT_ONCE", "Answer", "Call", "Guards"]
+__all__ = ["ASKED_AT_ONCE", "Answer", "Call", "Guards", "divided"]
 
 ASKED_AT_ONCE = 100
 """Names in a part: the authorizer is asked for each operation on each."""
@@ -177,6 +177,19 @@ def _cleared(table: Any) -> tuple[tuple[str, bool], ...]:
     return tuple(found)
 
 
+def divided(
+    names: Iterable[str], allows: Callable[[str], bool]
+) -> Generator[None, None, tuple[list[str], list[str]]]:
+    """Return the names that the caller may see, and the others; yield between parts."""
+    allowed: list[str] = []
+    denied: list[str] = []
+    for number, name in enumerate(names, 1):
+        if number % ASKED_AT_ONCE == 0:
+            yield
+        (allowed if allows(name) else denied).append(name)
+    return allowed, denied
+
+
 class Guards:
     """The guards of one listener's dispatcher."""
 
@@ -213,7 +226,7 @@ class Guards:
             call = Call(api, caller, context, request, image())
             if context.size > WIDE_BYTES and key not in IN_ONE_TURN:
                 return _serve_in_turns(call, guard, handler)
-            verdict = guard(call)
+            verdict = at_once(guard(call))
             if verdict is None:
                 return handler(context, request)
             if isinstance(verdict, Answer):
@@ -235,7 +248,7 @@ def _sent(context: RequestContext, request: Any, response: Any) -> Any:
 async def _serve_in_turns(call: Call, guard: Guard, handler: Handler) -> Any:
     """Serve a wide request: the loop has turns between the guard, the handler and what the guard
     adds to its response."""
-    verdict = guard(call)
+    verdict = await with_turns(guard(call))
     await asyncio.sleep(0)
     if isinstance(verdict, Answer):
         return verdict.response

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.authorization.cluster import needs
-from tidelog.authorization.guard import ASKED_AT_ONCE
+from tidelog.authorization.guard import ASKED_AT_ONCE, divided
 from tidelog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
@@ -26,7 +26,7 @@ def metadata(*, creates_topics: bool) -> Guard:
     """Return the guard of Metadata: DESCRIBE on each topic, and CREATE on the topic or the cluster
     for one that the request would create, if the broker `creates_topics`."""
 
-    def guard(call: Call) -> Verdict:
+    def guard(call: Call) -> Generator[None, None, Verdict]:
         asked = call.request.topics
         if asked is None or (call.version == 0 and not asked):
             return lambda response: _visible(call, response)
@@ -35,7 +35,11 @@ def metadata(*, creates_topics: bool) -> Guard:
         ):
             return None  # refused as a whole
         may_create = creates_topics and call.request.allow_auto_topic_creation
-        refusals = [_refusal(call, topic, may_create=may_create) for topic in asked]
+        refusals = []
+        for number, topic in enumerate(asked, 1):
+            if number % ASKED_AT_ONCE == 0:
+                yield
+            refusals.append(_refusal(call, topic, may_create=may_create))
         allowed = [topic for topic, each in zip(asked, refusals, strict=True) if each is None]
         call.narrow(topics=allowed)
 
@@ -96,7 +100,7 @@ def _refusal(call: Call, topic: Any, *, may_create: bool) -> Any:
     return Topic(error_code=int(DENIED), name=name)
 
 
-def describe_topic_partitions(call: Call) -> Verdict:
+def describe_topic_partitions(call: Call) -> Generator[None, None, Verdict]:
     """DescribeTopicPartitions: DESCRIBE on each topic."""
     request = call.request
     Topic: Any = call.api.response.DescribeTopicPartitionsResponseTopic  # type: ignore[attr-defined]  # noqa: N806
@@ -108,17 +112,17 @@ def describe_topic_partitions(call: Call) -> Verdict:
         request.cursor.partition_index < 0 or (not is_all and first not in names)
     ):
         return None  # refused as a whole
-    allowed = [name for name in names if call.topic(Operation.DESCRIBE, name, logs=not is_all)]
-    refused, may = [], set(allowed)
-    if not is_all:
-        refused = [
-            Topic(error_code=int(DENIED), name=name)
-            for name in dict.fromkeys(names)
-            if name not in may and name >= first
-        ]
+    allowed, denied = yield from divided(
+        names, lambda name: call.topic(Operation.DESCRIBE, name, logs=not is_all)
+    )
+    refused = [
+        Topic(error_code=int(DENIED), name=name)
+        for name in dict.fromkeys(() if is_all else denied)
+        if name >= first
+    ]
     # A cursor that names a hidden topic goes on with the next one.
     cursor = request.cursor
-    if cursor is not None and first not in may:
+    if cursor is not None and first not in allowed:
         following = sorted(name for name in allowed if name > first)
         cursor = type(cursor)(topic_name=following[0], partition_index=0) if following else None
         allowed = following
