@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -365,6 +366,17 @@ class TestTransactions:
         assert errors_of(response) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * count
         ends = {path.partition("wide", index).log.log_end_offset for index in range(count)}
         assert ends == {0}
+
+
+def test_thousands_of_topics_without_partitions_leave_a_turn_to_others(path: DataPath) -> None:
+    topics = [Data(name=f"t{number}") for number in range(PART_MAX + 1)]
+    answering = path.call(
+        ApiKey.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)
+    )
+    assert isinstance(answering, CoroutineType)
+    codec = API[ApiKey.PRODUCE].response_codec(9)
+    response = codec.decode(b"".join(asyncio.run(answering)))
+    assert [each.name for each in response.responses] == [each.name for each in topics]
 
 
 class TestWaking:
