@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.group_broker import GroupBroker, topic
 from broker.test_consumer_membership import join as consumer_join
-from broker.test_share_membership import A, B, beat, group_of, new_broker, numbers, reader
+from broker.test_share_membership import A, B, beat, group_of, join, new_broker, numbers, reader
 from support.share_persister import Kept
 from tidelog.api import share_group_offsets
 from tidelog.awaiting import called_back, drive
@@ -154,8 +154,7 @@ def test_offsets_are_described_with_their_lag() -> None:
 def test_all_partitions_of_a_group_are_described_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_group_offsets, "PART_MAX", 2)
     broker = new_broker()
-    reader(broker)
-    beat(broker, "m", 1, subscribed_topic_names=["a", "b"])
+    join(broker, "m", "a", "b")
     asked: list[int] = []
     read = broker.persister.read_summary
 
