@@ -64,7 +64,7 @@ CLUSTER_OPERATIONS: dict[ApiKey, Operation] = {
 """APIs that ask for nothing else."""
 
 
-def needs(operation: Operation) -> Guard:
+def needs(operation: Operation) -> Callable[[Call], Verdict]:
     """Return the guard of an API that needs an operation on the cluster."""
 
     def guard(call: Call) -> Verdict:

@@ -265,7 +265,7 @@ def _handle(handler: Handler, arrays: Sequence[Wide], context: Any, request: Any
     for wide in arrays:
         if getattr(request, wide.asked):
             break
-    elements = getattr(request, wide.asked) or ()
+    elements: list[Any] = getattr(request, wide.asked) or []
     if wide.is_once and len(elements) > TWICE_MAX:
         elements = _once(elements)
         setattr(request, wide.asked, elements)
