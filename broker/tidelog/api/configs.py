@@ -227,7 +227,9 @@ class ConfigsApi:
             asked = list(request.resources)
             request.resources = [one for index, one in enumerate(asked) if index not in refused]
             response = await forward(context, request) if request.resources else _response(request)
-            for index, refusal in sorted(refused.items()):
+            for number, (index, refusal) in enumerate(sorted(refused.items()), 1):
+                if number % PART_MAX == 0:
+                    await asyncio.sleep(0)
                 resource = asked[index]
                 row = _row(
                     response,

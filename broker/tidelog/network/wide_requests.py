@@ -88,6 +88,9 @@ _FETCHED = Wide("topics", "topics", ("name", "topic_id"), Wide("partition_indexe
 WIDE: Mapping[ApiKey, tuple[Wide, ...]] = {
     ApiKey.FIND_COORDINATOR: (Wide("coordinator_keys", "coordinators"),),
     ApiKey.DESCRIBE_GROUPS: (Wide("groups", "groups", is_once=True),),
+    ApiKey.DELETE_GROUPS: (
+        Wide("groups_names", "results", part_max=200, is_once=True),  # each is an append
+    ),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (Wide("group_ids", "groups", is_once=True),),
     ApiKey.SHARE_GROUP_DESCRIBE: (Wide("group_ids", "groups", is_once=True),),
     ApiKey.STREAMS_GROUP_DESCRIBE: (Wide("group_ids", "groups", is_once=True),),
@@ -269,9 +272,12 @@ def _handle(handler: Handler, arrays: Sequence[Wide], context: Any, request: Any
     if wide.is_once and len(elements) > TWICE_MAX:
         elements = _once(elements)
         setattr(request, wide.asked, elements)
-    if _width(elements, wide) <= wide.part_max:
-        return _handle_whole(handler, context, request)
-    return _handle_parts(handler, wide, context, request)
+    width = 0
+    for element in elements:
+        width += _size(element, wide)
+        if width > wide.part_max:
+            return _handle_parts(handler, wide, context, request)
+    return _handle_whole(handler, context, request)
 
 
 def _once(elements: list[Any]) -> list[Any]:
@@ -288,12 +294,15 @@ def _once(elements: list[Any]) -> list[Any]:
     return kept
 
 
-def _width(elements: Any, wide: Wide) -> int:
-    """Return the number of elements, with those within them."""
+def _size(element: Any, wide: Wide) -> int:
+    """Return the number of elements that an element is, with those within it."""
     inner = wide.inner
     if inner is None:
-        return len(elements)
-    return sum(1 + _width(getattr(element, inner.asked) or (), inner) for element in elements)
+        return 1
+    within = getattr(element, inner.asked) or ()
+    if inner.inner is None:
+        return 1 + len(within)
+    return 1 + sum([_size(each, inner) for each in within])
 
 
 async def _handle_parts(handler: Handler, wide: Wide, context: Any, request: Any) -> Any:
@@ -332,19 +341,16 @@ def _pieces(elements: Any, wide: Wide, part_max: int) -> Iterator[tuple[Any, int
     how deep it goes on with the piece before it."""
     inner = wide.inner
     for element in elements:
-        if inner is None:
-            yield element, 1, 0
-            continue
-        within = getattr(element, inner.asked) or ()
-        size = 1 + _width(within, inner)
-        if size <= part_max or wide.is_whole:
+        size = _size(element, wide)
+        if inner is None or size <= part_max or wide.is_whole:
             yield element, size, 0
             continue
+        within = getattr(element, inner.asked)
         is_first = True
         for few, depth in _parts(within, inner, part_max - 1):
             piece = copy(element)
             setattr(piece, inner.asked, few)
-            yield piece, 1 + _width(few, inner), 0 if is_first else depth + 1
+            yield piece, _size(piece, wide), 0 if is_first else depth + 1
             is_first = False
 
 
