@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -389,6 +390,7 @@ class LogDirectory:
         self._gone = {gone: since for gone, since in self._gone.items() if since >= last}
 
         def write() -> None:
+            self._check_presence()
             self._recovery_file.write_prepared()
             for prepared in starts:
                 with suppress(FileNotFoundError):  # the partition was deleted meanwhile
@@ -404,7 +406,18 @@ class LogDirectory:
         """Prepare that one file, as `note_offsets` has noted them; None if it is up to date."""
         if not self._high_watermark_file.prepare(self._high_watermarks):
             return None
-        return self._high_watermark_file.write_prepared
+        return self._write_high_watermarks
+
+    def _write_high_watermarks(self) -> None:
+        self._check_presence()
+        self._high_watermark_file.write_prepared()
+
+    def _check_presence(self) -> None:
+        """FileNotFoundError if the directory was removed, emptied or unmounted: its checkpoints
+        would be written to whatever is there now, as Kafka's are."""
+        owner = f"{self.path}/{META_PROPERTIES}"
+        if not self._files.exists(owner) and not self._files.exists(f"{self.path}/{LOCK_NAME}"):
+            raise FileNotFoundError(errno.ENOENT, "the log directory is gone", owner)
 
     def lower_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Write that one file now, before the log is truncated to `offset`; also the compacted

@@ -180,7 +180,8 @@ class LogManager:
         """Close all logs in order, write the checkpoints, then mark the directories as clean.
 
         A directory in which a log cannot be closed gets no mark: it will be recovered. Of one whose
-        disk fails nothing more is written. The first error is raised at the end.
+        disk fails nothing more is written. The first error is raised at the end; a directory that
+        had failed before is none, as in Kafka: that is known.
         """
         del now_ms
         for _ in self.closing(broker_epoch):
@@ -205,7 +206,8 @@ class LogManager:
         self, directory: LogDirectory, broker_epoch: int
     ) -> Generator[None, None, Exception | None]:
         """Close all logs of a directory in order, even after errors; return the first error."""
-        failure: Exception | None = directory.failure
+        failure: Exception | None = None
+        had_failed = directory.failure is not None
         logs = [self._logs[key] for key in sorted(directory.partitions) if key in self._logs]
         for log in (*logs, *directory.future_logs.values()):
             try:
@@ -220,7 +222,7 @@ class LogManager:
         try:
             if directory.failure is None:
                 directory.prepare_checkpoints()()
-            if failure is None:
+            if failure is None and not had_failed:
                 directory.mark_clean(broker_epoch)
         except OSError as error:
             failure = failure or error

@@ -2,8 +2,8 @@
 
 Five controllers of a metadata quorum whose log names the voters, at first one or three of them. An
 operation that was acknowledged is never lost, two leaders never share an epoch, no committed record
-is cut, sets of voters that follow each other differ by one voter; and once faults stop, the voters
-elect a leader that all follow.
+is cut, sets of voters that follow each other differ by one voter; those of a log whose end was cut
+off are those that it still names; and once faults stop, the voters elect a leader that all follow.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import random
 from typing import TYPE_CHECKING
 
 from sim.history import require
+from sim.raw_logs import read_log
 from support.quorum_nodes import setting, simulate
 from tidelog.cluster.metadata.log import NotControllerError
+from tidelog.cluster.metadata.voters import voters_in
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from support.quorum_nodes import QuorumNode, QuorumWorld
+    from tidelog.cluster.metadata.voters import Voters
 
 NODES = 5
 STEPS = 14
@@ -35,6 +38,9 @@ class ChangingVoters:
         self.leaders: dict[int, int] = {}  # by epoch
         self.changes = 0
         self._count = 0
+        self._nodes = {node.host: node for node in world.nodes.values()}
+        self._ends: dict[str, int] = {}  # of logs, by the lane of a node's life
+        world.loop.after_step = self._after_step
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -113,6 +119,18 @@ class ChangingVoters:
                 require(len(new ^ old) <= 1, f"{new} follow {old}")
             require(not node.failures, f"node {node.node_id} failed: {node.failures}")
 
+    def _after_step(self) -> None:
+        """Look at the node whose step it was, if that has cut its log."""
+        lane = self.world.loop.lane
+        node = self._nodes.get(lane.partition(".")[0])
+        if node is None or node.lane != lane:
+            return
+        end = node.metadata.log.log_end_offset
+        if end < self._ends.get(lane, 0):
+            known, named = node.metadata.voter_set, voters_of_log(node)
+            require(known == named, f"{known} count on node {node.node_id}, its log names {named}")
+        self._ends[lane] = end
+
     async def _quiet(self) -> None:
         """No more faults: all follow one leader, and have what was acknowledged."""
         for node in self.world.nodes.values():
@@ -130,6 +148,18 @@ class ChangingVoters:
         require(len(sets) == 1, f"the nodes know different voters: {sets}")
         for task in self._tasks:
             task.cancel()
+
+
+def voters_of_log(node: QuorumNode) -> Voters:
+    """The newest voters in a node's files, committed or not."""
+    image = node.metadata.image
+    named = image.voters
+    for batch in read_log(node.disk, "data/__cluster_metadata-0").batches():
+        for record in batch.records() if batch.header.is_control else ():
+            voters = voters_in(record)
+            if voters is not None and record.offset > image.offset:
+                named = voters
+    return named
 
 
 def run_changing_voters(seed: int) -> ChangingVoters:
