@@ -30,7 +30,8 @@ __all__ = ["Maintenance"]
 log = logging.getLogger("tidelog.maintenance")
 
 POLL_S = 0.01
-FLUSH_INTERVAL_MS = 10_000  # sealed segments become durable, deleted files are removed
+FLUSH_INTERVAL_MS = 10_000  # sealed segments become durable, deleted files are removed, and
+# log directories looked for
 
 
 class Maintenance:
@@ -156,6 +157,8 @@ class Maintenance:
 
     async def _flush(self) -> None:
         now_ms = self._clock.wall_ms()
+        for error in self._logs.upkeep.gone():
+            self._note(error)
         await self._remove(now_ms)
         for due in self._logs.upkeep.flush_dirty(now_ms):
             if due is None:

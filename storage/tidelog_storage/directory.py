@@ -390,7 +390,7 @@ class LogDirectory:
         self._gone = {gone: since for gone, since in self._gone.items() if since >= last}
 
         def write() -> None:
-            self._check_presence()
+            self.check_presence()
             self._recovery_file.write_prepared()
             for prepared in starts:
                 with suppress(FileNotFoundError):  # the partition was deleted meanwhile
@@ -409,12 +409,12 @@ class LogDirectory:
         return self._write_high_watermarks
 
     def _write_high_watermarks(self) -> None:
-        self._check_presence()
+        self.check_presence()
         self._high_watermark_file.write_prepared()
 
-    def _check_presence(self) -> None:
+    def check_presence(self) -> None:
         """FileNotFoundError if the directory was removed, emptied or unmounted: its checkpoints
-        would be written to whatever is there now, as Kafka's are."""
+        would be written to whatever is there now."""
         owner = f"{self.path}/{META_PROPERTIES}"
         if not self._files.exists(owner) and not self._files.exists(f"{self.path}/{LOCK_NAME}"):
             raise FileNotFoundError(errno.ENOENT, "the log directory is gone", owner)

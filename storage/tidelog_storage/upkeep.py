@@ -61,6 +61,17 @@ class Upkeep:
             if task is not None:
                 yield log, task
 
+    def gone(self) -> Iterator[OSError]:
+        """Yield an error for each directory that was removed, emptied or unmounted.
+
+        Kafka meets one within 15 s, at its next checkpoint or look for logs to be compacted.
+        """
+        for each in self._logs.live():
+            try:
+                each.check_presence()
+            except FileNotFoundError as error:
+                yield error
+
     def retention(self, now_ms: int) -> Iterator[int]:
         """Run one pass of retention over all logs, every log.retention.check.interval.ms; yield the
         number of deleted segments of each part.

@@ -253,16 +253,14 @@ def test_a_failed_sync_of_a_spare_directory_takes_its_partitions_and_no_others(
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("work", ["log.flush.offset.checkpoint", "log.flush.scheduler"])
 @pytest.mark.parametrize("how", ["removed", "unmounted"])
-def test_a_spare_directory_that_is_gone_is_offline(how: str, tmp_path: Path) -> None:
+def test_a_spare_directory_that_is_gone_is_offline(how: str, work: str, tmp_path: Path) -> None:
     """Its checkpoints went to the disk below the mount point."""
 
     async def test() -> None:
         folders = [tmp_path / "a", tmp_path / "b"]
-        quick = {
-            "log.initial.task.delay.ms": "0",
-            "log.flush.offset.checkpoint.interval.ms": "10",
-        }
+        quick = {"log.initial.task.delay.ms": "0", f"{work}.interval.ms": "10"}
         server = lone_broker(FailingFiles(), folders, **quick)
         server.on_failure = lambda: pytest.fail("the other directory is well")
         await server.start()

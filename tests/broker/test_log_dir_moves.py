@@ -380,8 +380,7 @@ async def test_a_directory_that_fails_at_something_else_ends_the_moves_to_it(mov
     mover.produce()
     assert mover.alter(mover.dirs[2]) == [0]
     await mover.moved(2)
-    with pytest.raises(OSError, match="disk"):
-        await mover.stop()
+    await mover.stop()
     mover.start(mover.path.image)
     assert mover.describe() == {(mover.dirs[2], False): 0}
 

@@ -41,6 +41,9 @@ class Recorder:
         self._note("removals")
         return [None, lambda: self.removers.append(threading.get_ident())]
 
+    def gone(self) -> list[OSError]:
+        return []
+
     def flush_dirty(self, now_ms: int) -> list[tuple[Any, Callable[[], None]] | None]:
         self.calls.append("flush")
         return [None, (self, lambda: self.calls.append("fsync"))]

@@ -12,6 +12,8 @@ from support.logs import NOW, offsets
 from tidelog_storage.manager import LogManager
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidelog.simulation.disk import SimDisk
 
 
@@ -70,24 +72,30 @@ def test_a_directory_that_fails_while_it_is_closed_is_told(disk: SimDisk) -> Non
     assert broker.files.exists("two/.kafka_cleanshutdown")
 
 
-@pytest.mark.parametrize("write", ["checkpoints", "high watermarks", "the last ones"])
-def test_no_checkpoint_goes_to_where_a_directory_was_mounted(write: str, disk: SimDisk) -> None:
+def write_high_watermarks(logs: LogManager) -> None:
+    list(logs.upkeep.note_offsets())
+    for write in logs.upkeep.prepare_high_watermarks():
+        write()
+
+
+WRITES: tuple[Callable[[LogManager], None], ...] = (
+    lambda logs: logs.upkeep.prepare_checkpoints()(),
+    write_high_watermarks,
+    LogManager.shutdown,
+)
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_no_checkpoint_goes_to_where_a_directory_was_mounted(
+    write: Callable[[LogManager], None], disk: SimDisk
+) -> None:
     broker = Broker(disk, ("one", "two"))
     broker.create(A0, 9)
     broker.create(A1, 9)
-    upkeep = broker.logs.upkeep
     disk.change("remove_tree", "two")
     disk.files().make_dirs("two")
-    with pytest.raises(FileNotFoundError, match="two/meta.properties"):
-        match write:
-            case "checkpoints":
-                upkeep.prepare_checkpoints()()
-            case "high watermarks":
-                list(upkeep.note_offsets())
-                for each in upkeep.prepare_high_watermarks():
-                    each()
-            case _:
-                broker.logs.shutdown(NOW)
+    with pytest.raises(FileNotFoundError, match="two/"):
+        write(broker.logs)
     assert not [path for path in disk.names if path.startswith("two/")]
 
 

@@ -104,8 +104,8 @@ ALLOWED = (
     Allowed(
         "Fetch-several-with-limits-*",
         "[[]6].*.2.records",
-        "what remote partitions leave of the request's bytes goes to local ones behind them, so that"
-        " a slow store holds up none; the reference counts what they might have taken",
+        "what remote partitions leave of the request's bytes goes to local ones behind them: a slow"
+        " store holds up none; the reference counts what they might have taken",
         one_batch_at_least,
     ),
     Allowed(
