@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NODES = 5
 STEPS = 14
 QUIET_S_MAX = 60.0
+ALONE_S = 5.0  # enough to elect another leader
 
 
 class ChangingVoters:
@@ -136,11 +137,9 @@ class ChangingVoters:
         for node in self.world.nodes.values():
             if not node.alive:
                 await node.start()
-        end = self.world.loop.time() + QUIET_S_MAX
-        while not self.world.is_settled():
-            require(self.world.loop.time() < end, "no leader that all follow")
-            await asyncio.sleep(0.05)
-            self._check()
+        await self._settled()
+        await self._change_alone()
+        await self._settled()
         for node in self.world.live:
             lost = [name for name in self.acknowledged if name not in node.settings]
             require(not lost, f"node {node.node_id} lost {lost}")
@@ -148,6 +147,26 @@ class ChangingVoters:
         require(len(sets) == 1, f"the nodes know different voters: {sets}")
         for task in self._tasks:
             task.cancel()
+
+    async def _settled(self) -> None:
+        end = self.world.loop.time() + QUIET_S_MAX
+        while not self.world.is_settled():
+            require(self.world.loop.time() < end, "no leader that all follow")
+            await asyncio.sleep(0.05)
+            self._check()
+
+    async def _change_alone(self) -> None:
+        """A leader removes a voter while it is cut off: the next leader has that record cut off."""
+        leader = await self.world.elected()
+        others = [node for node in self.world.nodes.values() if node is not leader]
+        links = [(leader.host, node.host) for node in others]
+        links += [(b, a) for a, b in links]
+        self.world.network.cut(links)
+        voter = self.world.nodes[leader.metadata.voters[0]]
+        self._do(leader, leader.changes.remove(voter.node_id, voter.directory_id))
+        await asyncio.sleep(ALONE_S)
+        self._check()
+        self.world.network.heal(links)
 
 
 def voters_of_log(node: QuorumNode) -> Voters:

@@ -57,7 +57,7 @@ FOUND_AT = {
     "any-end-is-the-oldest": 1,
     "epoch-not-bumped": 7,
     "epochs-begin-again": 8,
-    "guard-not-checked": 17,
+    "guard-not-checked": 29,
     "markers-before-the-decision-is-committed": 8,
     "markers-forgotten-at-load": 1,
     "nothing-verified": 7,
@@ -89,7 +89,7 @@ FOUND_AT = {
     "sessions-forget-nothing": 45,
     "sessions-stay-where-they-began": 39,
     "share-groups-acknowledge-in-memory": 34,
-    "states-are-pruned-ahead": 54,
+    "states-are-pruned-ahead": 120,
     "tombstones-delete-nothing": 118,
     "twins-go-on": 34,
     "updates-of-states-are-not-loaded": 43,
@@ -108,7 +108,7 @@ FOUND_AT = {
     "segments-are-found-by-offset-alone": 3,
     # changing voters
     "commit-by-the-old-majority": 1,
-    "truncated-voters-stay": 65,
+    "truncated-voters-stay": 1,
     "two-changes-at-once": 8,
     # consumer groups
     "a-lost-answer-costs-the-place": 2,
