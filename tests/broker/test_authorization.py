@@ -4,6 +4,7 @@ parts of requests that a caller may see."""
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +28,7 @@ from tidelog.security.acls import (
 )
 from tidelog.security.authorizer import Authorizer
 from tidelog.security.principal import Principal
+from tidelog_bench.loads import hostile
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.frames import RequestHeader, request_frame
@@ -325,6 +327,60 @@ def test_the_operations_on_thousands_of_topics_are_looked_up_in_turns(key: ApiKe
         1 << Operation.WRITE | 1 << Operation.DESCRIBE
     }
     assert turns > 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AlterShareGroupOffsets topics",
+        "CreateTopics topics",
+        "DeleteGroups groups_names",
+        "DeleteRecords topics",
+        "DeleteShareGroupOffsets topics",
+        "DeleteTopics topics",
+        "DescribeConfigs resources",
+        "DescribeGroups groups",
+        "DescribeProducers topics",
+        "DescribeShareGroupOffsets groups",
+        "DescribeShareGroupOffsets groups.topics",
+        "DescribeTopicPartitions topics",
+        "DescribeTransactions transactional_ids",
+        "FindCoordinator coordinator_keys",
+        "IncrementalAlterConfigs resources",
+        "ListOffsets topics",
+        "Metadata topics",
+        "OffsetDelete topics",
+        "OffsetFetch groups",
+        "TxnOffsetCommit topics",
+    ],
+)
+def test_thousands_of_names_are_refused_in_turns(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = 8
+    monkeypatch.setattr(hostile, "elements_max", lambda _: parts * ASKED_AT_ONCE + 2)
+    served = {key for key, guard in TABLES["broker"].items() if guard is not None}
+    names = hostile.Names("plain", bytes(16), "a-group")
+    attack = next(each for each in hostile.requests(served, names) if each.name == name)
+    key = ApiKey(struct.unpack(">h", attack.frame()[4:6])[0])
+    acls = [
+        allow(Operation.ALL, ResourceType.GROUP, "a-group"),
+        allow(Operation.ALL, ResourceType.TRANSACTIONAL_ID, "plain"),
+    ]
+
+    async def test() -> int:
+        dispatcher = Dispatcher({key: nothing})
+        dispatcher.guard(guards("broker", *acls).wrap)
+        peer = RecordingPeer()
+        peer.principal = Principal("User", "alice")
+        dispatcher.dispatch(peer, attack.frame()[4:])
+        turns = 0
+        while not peer.responses:
+            turns += 1
+            await asyncio.sleep(0)
+        return turns
+
+    assert asyncio.run(test()) > parts
 
 
 def test_a_long_answer_to_a_short_request_is_completed_in_turns() -> None:

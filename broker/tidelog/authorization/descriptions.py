@@ -13,7 +13,7 @@ from tidelog_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-    from tidelog.authorization.guard import Call, Guard, Verdict
+    from tidelog.authorization.guard import Call, Guard, Verdicts
 
 __all__ = ["described_groups", "of_assignments", "of_topology"]
 
@@ -27,7 +27,7 @@ def described_groups(
     """Return the guard of an API that describes the groups in a field of its request. `topics`
     returns the topics that a description shows; with one of another's, it is withheld."""
 
-    def guard(call: Call) -> Generator[None, None, Verdict]:
+    def guard(call: Call) -> Verdicts:
         request = call.request
         Group: Any = call.api.response.DescribedGroup  # type: ignore[attr-defined]  # noqa: N806
         allowed, denied = yield from divided(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.authorization.cluster import refused as refused_cluster
-from tidelog.authorization.guard import Answer
+from tidelog.authorization.guard import ASKED_AT_ONCE, Answer, divided
 from tidelog.security.acls import Operation
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.naming import only
 
 if TYPE_CHECKING:
-    from tidelog.authorization.guard import Call, Guard, Verdict
+    from collections.abc import Generator
+
+    from tidelog.authorization.guard import Call, Guard, Verdict, Verdicts
 
 __all__ = [
     "delete_groups",
@@ -44,13 +47,13 @@ def with_group(
     """Return the guard of an API that needs an operation on its group, and perhaps another one on
     each of its topics. `at_the_top`: there is one error for all of the request."""
 
-    def guard(call: Call) -> Verdict:
+    def guard(call: Call) -> Verdict | Verdicts:
         group_id = call.request.group_id
         if not call.group(operation, group_id or ""):
             return _refused_at_the_top(call) if at_the_top else call.refuse(DENIED)
         if topics is None:
             return None
-        return call.without(call.denied(topics, call.request.topics), asks_always=True)
+        return call.allowed(topics, call.request.topics, asks_always=True)
 
     return guard
 
@@ -120,16 +123,15 @@ def list_groups(call: Call) -> Verdict:
     return filtered
 
 
-def delete_groups(call: Call) -> Verdict:
+def delete_groups(call: Call) -> Verdicts:
     """DeleteGroups: DELETE on each group."""
     Result: Any = call.api.response.DeletableGroupResult  # type: ignore[attr-defined]  # noqa: N806
-    names = call.request.groups_names
-    denied = [name for name in names if not call.group(Operation.DELETE, name)]
+    allowed, denied = yield from divided(
+        call.request.groups_names, partial(call.group, Operation.DELETE)
+    )
     if not denied:
         return None
     refused = [Result(group_id=name, error_code=int(DENIED)) for name in dict.fromkeys(denied)]
-    gone = set(denied)
-    allowed = [name for name in names if name not in gone]
     if not allowed:
         return Answer(call.api.response(results=refused))
     call.request = type(call.request)(groups_names=allowed)
@@ -144,7 +146,7 @@ def delete_groups(call: Call) -> Verdict:
 # ---- coordinators -----------------------------------------------------------------------------
 
 
-def find_coordinator(call: Call) -> Verdict:
+def find_coordinator(call: Call) -> Verdicts:
     """FindCoordinator: DESCRIBE on the group or transactional id; those of share partitions are
     for brokers."""
     request = call.request
@@ -153,21 +155,21 @@ def find_coordinator(call: Call) -> Verdict:
         return None if may_find else refused_cluster(call, Operation.CLUSTER_ACTION)
     code = _CODES.get(request.key_type)
     keys = [request.key] if call.version < _KEYS_SINCE else request.coordinator_keys
-    denied = [] if code is None else [key for key in keys if not _may_find(call, key)]
-    if not denied or code is None:
+    if code is None:
         return None
-    return _refuse_coordinators(call, denied, code)
+    allowed, denied = yield from divided(keys, partial(_may_find, call))
+    return _refuse_coordinators(call, allowed, denied, code) if denied else None
 
 
-def _refuse_coordinators(call: Call, denied: list[str], code: ErrorCode) -> Verdict:
+def _refuse_coordinators(
+    call: Call, allowed: list[str], denied: list[str], code: ErrorCode
+) -> Verdict:
     nowhere = {"error_code": int(code), "node_id": -1, "host": "", "port": -1}
     if call.version < _KEYS_SINCE:
         text = _TEXT if code is DENIED else "Transactional Id authorization failed."
         return Answer(call.api.response(error_message=text, **nowhere))
     Coordinator: Any = call.api.response.Coordinator  # type: ignore[attr-defined]  # noqa: N806
     refused = [Coordinator(key=key, **nowhere) for key in denied]
-    gone = set(denied)
-    allowed = [key for key in call.request.coordinator_keys if key not in gone]
     if not allowed:
         return Answer(call.api.response(coordinators=refused))
     call.narrow(coordinator_keys=allowed)
@@ -188,26 +190,23 @@ def _may_find(call: Call, key: str) -> bool:
 # ---- offsets ----------------------------------------------------------------------------------
 
 
-def offset_fetch(call: Call) -> Verdict:
+def offset_fetch(call: Call) -> Verdicts:
     """OffsetFetch: DESCRIBE on each group and topic. Topics that were not asked for are left
     out."""
     if call.version < _GROUPS_SINCE:
-        return _fetch_of_one_group(call)
+        return (yield from _fetch_of_one_group(call))
     Group: Any = call.api.response.OffsetFetchResponseGroup  # type: ignore[attr-defined]  # noqa: N806
     request = call.request
-    refused = []
+    seen, hidden = yield from divided(request.groups, partial(_may_describe, call))
+    refused = [Group(group_id=each.group_id, topics=[], error_code=int(DENIED)) for each in hidden]
     denied: dict[str, list[Any]] = {}
     kept = []
-    for group in request.groups:
-        if not call.group(Operation.DESCRIBE, group.group_id):
-            refused.append(Group(group_id=group.group_id, topics=[], error_code=int(DENIED)))
-            continue
-        names = call.denied(Operation.DESCRIBE, group.topics) if group.topics else ()
+    for group in seen:
+        names = yield from call.denied(Operation.DESCRIBE, group.topics or ())
         if names:
-            denied[group.group_id] = [
-                topic for topic in group.topics if call.name_of(topic) in names
-            ]
-            left = [topic for topic in group.topics if call.name_of(topic) not in names]
+            left, denied[group.group_id] = yield from divided(
+                group.topics, partial(_is_left, call, names)
+            )
             values = {field.name: getattr(group, field.name) for field in group.FIELDS}
             group = type(group)(**{**values, "topics": left})  # noqa: PLW2901 - without them
         kept.append(group)
@@ -215,10 +214,12 @@ def offset_fetch(call: Call) -> Verdict:
         return Answer(call.api.response(groups=refused))
     call.narrow(groups=kept)
 
-    def merge(response: Any) -> Any:
-        for group in response.groups:
+    def merge(response: Any) -> Generator[None, None, Any]:
+        for number, group in enumerate(response.groups, 1):
+            if number % ASKED_AT_ONCE == 0:
+                yield
             if group.error_code == ErrorCode.NONE:
-                _hide_topics(call, group)
+                yield from _hide_topics(call, group)
                 group.topics.extend(
                     _refused_topic(Group.OffsetFetchResponseTopics, topic)
                     for topic in denied.get(group.group_id, ())
@@ -229,7 +230,15 @@ def offset_fetch(call: Call) -> Verdict:
     return merge
 
 
-def _fetch_of_one_group(call: Call) -> Verdict:
+def _may_describe(call: Call, group: Any) -> bool:
+    return call.group(Operation.DESCRIBE, group.group_id)
+
+
+def _is_left(call: Call, denied: set[str], topic: Any) -> bool:
+    return call.name_of(topic) not in denied
+
+
+def _fetch_of_one_group(call: Call) -> Verdicts:
     Topic: Any = call.api.response.OffsetFetchResponseTopic  # type: ignore[attr-defined]  # noqa: N806
     topics = call.request.topics
     if not call.group(Operation.DESCRIBE, call.request.group_id):
@@ -237,26 +246,25 @@ def _fetch_of_one_group(call: Call) -> Verdict:
             return Answer(call.api.response(topics=[], error_code=int(DENIED)))
         refusals = [_refused_topic(Topic, topic, DENIED) for topic in topics or ()]
         return Answer(call.api.response(topics=refusals))
-    names = call.denied(Operation.DESCRIBE, topics or ())
+    names = yield from call.denied(Operation.DESCRIBE, topics or ())
     refused = [topic for topic in topics or () if topic.name in names]
     if refused:
         call.request, _ = only(call.request, lambda topic, _: topic not in names, {})
 
-    def merge(response: Any) -> Any:
+    def merge(response: Any) -> Generator[None, None, Any]:
         if not response.error_code:
-            _hide_topics(call, response)
+            yield from _hide_topics(call, response)
             response.topics.extend(_refused_topic(Topic, topic) for topic in refused)
         return response
 
     return merge
 
 
-def _hide_topics(call: Call, group: Any) -> None:
-    group.topics = [
-        topic
-        for topic in group.topics
-        if not (name := call.name_of(topic)) or call.topic(Operation.DESCRIBE, name)
-    ]
+def _hide_topics(call: Call, group: Any) -> Generator[None, None, None]:
+    group.topics, _ = yield from divided(
+        group.topics,
+        lambda topic: not (name := call.name_of(topic)) or call.topic(Operation.DESCRIBE, name),
+    )
 
 
 def _refused_topic(kind: Any, topic: Any, code: ErrorCode = _TOPIC_DENIED) -> Any:
@@ -276,35 +284,37 @@ def _refused_topic(kind: Any, topic: Any, code: ErrorCode = _TOPIC_DENIED) -> An
 # ---- offsets of share groups ------------------------------------------------------------------
 
 
-def describe_share_group_offsets(call: Call) -> Verdict:
+def describe_share_group_offsets(call: Call) -> Verdicts:
     """DescribeShareGroupOffsets: DESCRIBE on each group and topic. Topics that were not asked for
     are left out."""
     Group: Any = call.api.response.DescribeShareGroupOffsetsResponseGroup  # type: ignore[attr-defined]  # noqa: N806
     Topic = Group.DescribeShareGroupOffsetsResponseTopic  # noqa: N806 - a class
     Partition = Topic.DescribeShareGroupOffsetsResponsePartition  # noqa: N806 - a class
-    refused, kept = [], []
+
+    def may_see(topic: Any) -> bool:
+        return call.topic(Operation.DESCRIBE, topic.topic_name)
+
+    seen, hidden = yield from divided(call.request.groups, partial(_may_describe, call))
+    refused = [Group(group_id=each.group_id, error_code=int(DENIED)) for each in hidden]
+    kept = []
     denied: dict[str, list[Any]] = {}
-    for group in call.request.groups:
-        if not call.group(Operation.DESCRIBE, group.group_id):
-            refused.append(Group(group_id=group.group_id, error_code=int(DENIED)))
-            continue
+    for group in seen:
         topics = group.topics
         if topics:
-            may = [t for t in topics if call.topic(Operation.DESCRIBE, t.topic_name)]
-            names = {t.topic_name for t in may}
-            denied[group.group_id] = [t for t in topics if t.topic_name not in names]
-            topics = may
+            topics, denied[group.group_id] = yield from divided(topics, may_see)
         is_whole = topics is group.topics
         kept.append(group if is_whole else type(group)(group_id=group.group_id, topics=topics))
     if not kept:
         return Answer(call.api.response(groups=refused))
     call.request = type(call.request)(groups=kept)
 
-    def merge(response: Any) -> Any:
-        for group in response.groups:
+    def merge(response: Any) -> Generator[None, None, Any]:
+        for number, group in enumerate(response.groups, 1):
+            if number % ASKED_AT_ONCE == 0:
+                yield
             if group.error_code:
                 continue
-            group.topics = [t for t in group.topics if call.topic(Operation.DESCRIBE, t.topic_name)]
+            group.topics, _ = yield from divided(group.topics, may_see)
             group.topics.extend(
                 Topic(
                     topic_name=topic.topic_name,
@@ -326,15 +336,16 @@ def describe_share_group_offsets(call: Call) -> Verdict:
     return merge
 
 
-def delete_share_group_offsets(call: Call) -> Verdict:
+def delete_share_group_offsets(call: Call) -> Verdicts:
     """DeleteShareGroupOffsets: DELETE on the group, READ on each topic."""
     request = call.request
     if not call.group(Operation.DELETE, request.group_id):
         return _refused_at_the_top(call)
-    may = [t for t in request.topics if call.topic(Operation.READ, t.topic_name)]
-    if len(may) == len(request.topics):
+    may, denied = yield from divided(
+        request.topics, lambda topic: call.topic(Operation.READ, topic.topic_name)
+    )
+    if not denied:
         return None
-    names = {t.topic_name for t in may}
     Topic: Any = call.api.response.DeleteShareGroupOffsetsResponseTopic  # type: ignore[attr-defined]  # noqa: N806
     refused = [
         Topic(
@@ -342,8 +353,7 @@ def delete_share_group_offsets(call: Call) -> Verdict:
             error_code=_TOPIC_DENIED,
             error_message="Topic authorization failed.",
         )
-        for topic in request.topics
-        if topic.topic_name not in names
+        for topic in denied
     ]
     call.request = type(request)(group_id=request.group_id, topics=may)
 

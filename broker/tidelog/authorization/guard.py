@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from functools import cache, partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tidelog.network.dispatch import Deferred
 from tidelog.network.wide_requests import (
@@ -40,12 +40,15 @@ if TYPE_CHECKING:
 
     Merge = Callable[[Any], Any]
     Verdict: TypeAlias = "Answer | Merge | None"
-    Guard: TypeAlias = "Callable[[Call], Verdict | Generator[None, None, Verdict]]"
+    Verdicts: TypeAlias = "Generator[None, None, Verdict]"
+    Guard: TypeAlias = "Callable[[Call], Verdict | Verdicts]"
 
 __all__ = ["ASKED_AT_ONCE", "Answer", "Call", "Guards", "divided"]
 
-ASKED_AT_ONCE = 100
-"""Names in a part: the authorizer is asked for each operation on each."""
+T = TypeVar("T")
+
+ASKED_AT_ONCE = 250
+"""Names in a part: the authorizer may be asked for each operation on each."""
 
 _ABSENT = ("base_offset", "committed_offset", "low_watermark")
 
@@ -103,37 +106,51 @@ class Call:
         """Return the name of a topic that has one, or an id; empty for an unknown id."""
         return topic_of(topic, self.image.topic_names)
 
-    def denied(self, operation: int, topics: Iterable[Any]) -> set[str]:
-        """Return the names of the topics to which the caller may not do this."""
+    def denied(self, operation: int, topics: Iterable[Any]) -> Generator[None, None, set[str]]:
+        """Return the names of the topics to which the caller may not do this; yield between
+        parts."""
         allows = self.caller.allows
-        return {
-            name
-            for topic in topics
-            if (name := self.name_of(topic)) and not allows(operation, ResourceType.TOPIC, name)
-        }
+        denied = set()
+        for number, topic in enumerate(topics, 1):
+            if number % ASKED_AT_ONCE == 0:
+                yield
+            name = self.name_of(topic)
+            if name and not allows(operation, ResourceType.TOPIC, name):
+                denied.add(name)
+        return denied
+
+    def allowed(
+        self, operation: int, topics: Iterable[Any], *, asks_always: bool = False
+    ) -> Verdicts:
+        """Take away the topics to which the caller may not do this: `denied` and `without`."""
+        denied = yield from self.denied(operation, topics)
+        return (yield from self.without(denied, asks_always=asks_always))
 
     def refuse(self, code: ErrorCode, message: str | None = None) -> Answer:
         """Return the answer with an error for all that the request names."""
         return Answer(make=partial(self._errors, self.request, code, message))
 
-    def without(self, denied: Collection[str], *, asks_always: bool = False) -> Verdict:
+    def without(self, denied: Collection[str], *, asks_always: bool = False) -> Verdicts:
         """Take these topics away from the request, and put them into the response with
-        TOPIC_AUTHORIZATION_FAILED. The handler is not asked if nothing is left, unless
-        `asks_always`."""
+        TOPIC_AUTHORIZATION_FAILED; yield between parts. The handler is not asked if nothing is
+        left, unless `asks_always`."""
         if not denied:
             return None
         name = next(field.name for field in self.request.FIELDS if is_topics(field))
-        topics = getattr(self.request, name)
-        refused = _copied(self.request, {name: [t for t in topics if self.name_of(t) in denied]})
-        left = [topic for topic in topics if self.name_of(topic) not in denied]
+        left, gone = yield from divided(
+            getattr(self.request, name), lambda topic: self.name_of(topic) not in denied
+        )
+        refused = _copied(self.request, {name: gone})
         self.narrow(**{name: left})
         errors = partial(self._errors, refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if not left and not asks_always:
             return Answer(make=errors)
 
-        def merge(response: Any) -> Any:
+        def merge(response: Any) -> Generator[None, None, Any]:
             if not getattr(response, "error_code", 0):
-                add_answers(response, errors())
+                more = errors()
+                yield
+                add_answers(response, more)
             return response
 
         return merge
@@ -178,15 +195,15 @@ def _cleared(table: Any) -> tuple[tuple[str, bool], ...]:
 
 
 def divided(
-    names: Iterable[str], allows: Callable[[str], bool]
-) -> Generator[None, None, tuple[list[str], list[str]]]:
-    """Return the names that the caller may see, and the others; yield between parts."""
-    allowed: list[str] = []
-    denied: list[str] = []
-    for number, name in enumerate(names, 1):
+    asked: Iterable[T], allows: Callable[[T], bool]
+) -> Generator[None, None, tuple[list[T], list[T]]]:
+    """Return what is allowed of what is asked for, and the rest; yield between parts."""
+    allowed: list[T] = []
+    denied: list[T] = []
+    for number, each in enumerate(asked, 1):
         if number % ASKED_AT_ONCE == 0:
             yield
-        (allowed if allows(name) else denied).append(name)
+        (allowed if allows(each) else denied).append(each)
     return allowed, denied
 
 

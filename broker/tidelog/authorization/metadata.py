@@ -14,7 +14,7 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from tidelog.authorization.guard import Call, Guard, Verdict
+    from tidelog.authorization.guard import Call, Guard, Verdict, Verdicts
 
 __all__ = ["describe_cluster", "describe_controllers", "describe_topic_partitions", "metadata"]
 
@@ -26,7 +26,7 @@ def metadata(*, creates_topics: bool) -> Guard:
     """Return the guard of Metadata: DESCRIBE on each topic, and CREATE on the topic or the cluster
     for one that the request would create, if the broker `creates_topics`."""
 
-    def guard(call: Call) -> Generator[None, None, Verdict]:
+    def guard(call: Call) -> Verdicts:
         asked = call.request.topics
         if asked is None or (call.version == 0 and not asked):
             return lambda response: _visible(call, response)
@@ -100,7 +100,7 @@ def _refusal(call: Call, topic: Any, *, may_create: bool) -> Any:
     return Topic(error_code=int(DENIED), name=name)
 
 
-def describe_topic_partitions(call: Call) -> Generator[None, None, Verdict]:
+def describe_topic_partitions(call: Call) -> Verdicts:
     """DescribeTopicPartitions: DESCRIBE on each topic."""
     request = call.request
     Topic: Any = call.api.response.DescribeTopicPartitionsResponseTopic  # type: ignore[attr-defined]  # noqa: N806

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.authorization.guard import Answer
+from tidelog.authorization.guard import ASKED_AT_ONCE, Answer, divided
 from tidelog.cluster.metadata.image import RESOURCE_GROUP, RESOURCE_TOPIC
 from tidelog.security.acls import Operation
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from tidelog.authorization.guard import Call, Guard, Verdict
+    from collections.abc import Generator
+
+    from tidelog.authorization.guard import Call, Guard, Verdict, Verdicts
 
 __all__ = [
     "alter_configs",
@@ -31,20 +34,20 @@ _ATTRIBUTES = 22  # position of that byte
 def each(operation: Operation) -> Guard:
     """Return the guard of an API that needs an operation on each of its `topics`."""
 
-    def guard(call: Call) -> Verdict:
-        return call.without(call.denied(operation, call.request.topics))
+    def guard(call: Call) -> Verdicts:
+        return call.allowed(operation, call.request.topics)
 
     return guard
 
 
-def produce(call: Call) -> Verdict:
+def produce(call: Call) -> Verdict | Verdicts:
     """Produce: WRITE on the transactional id of transactional records, and on each topic."""
     topics = call.request.topic_data
     if any(_is_transactional(part.records) for topic in topics for part in topic.partition_data):
         transactional_id = call.request.transactional_id
         if transactional_id is None or not call.transaction(Operation.WRITE, transactional_id):
             return call.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    return call.without(call.denied(Operation.WRITE, topics))
+    return call.allowed(Operation.WRITE, topics)
 
 
 def _is_transactional(records: Any) -> bool:
@@ -55,26 +58,29 @@ def _is_transactional(records: Any) -> bool:
     )
 
 
-def offset_for_leader_epoch(call: Call) -> Verdict:
+def offset_for_leader_epoch(call: Call) -> Verdict | Verdicts:
     """OffsetForLeaderEpoch: brokers may ask for all, others need DESCRIBE on each topic."""
     if call.caller.allows_cluster(Operation.CLUSTER_ACTION, logs=False):
         return None
-    return call.without(call.denied(Operation.DESCRIBE, call.request.topics))
+    return call.allowed(Operation.DESCRIBE, call.request.topics)
 
 
-def create_topics(call: Call) -> Verdict:
+def create_topics(call: Call) -> Verdicts:
     """CreateTopics: CREATE on the cluster or on each topic. The settings of a new topic are for
     those with DESCRIBE_CONFIGS."""
     denied = set()
     if not call.caller.allows_cluster(Operation.CREATE, logs=False):
-        denied = call.denied(Operation.CREATE, call.request.topics)
-    verdict = call.without(denied)
+        denied = yield from call.denied(Operation.CREATE, call.request.topics)
+    verdict = yield from call.without(denied)
     if isinstance(verdict, Answer):
-        return Answer(_explained(verdict.response))
+        return Answer(make=lambda: _explained(verdict.response))
 
-    def hide(response: Any) -> Any:
-        response = response if verdict is None else verdict(response)
-        for topic in response.topics:
+    def hide(response: Any) -> Generator[None, None, Any]:
+        if verdict is not None:
+            response = yield from verdict(response)
+        for number, topic in enumerate(response.topics, 1):
+            if number % ASKED_AT_ONCE == 0:
+                yield
             if topic.error_code == ErrorCode.NONE and not call.topic(
                 Operation.DESCRIBE_CONFIGS, topic.name
             ):
@@ -93,21 +99,19 @@ def _explained(response: Any) -> Any:
     return response
 
 
-def delete_topics(call: Call) -> Verdict:
+def delete_topics(call: Call) -> Verdicts:
     """DeleteTopics: DELETE on the cluster or on each topic. A topic that the caller may not
     describe is refused before anything is said about it: its name, if it was asked for by id."""
     if call.caller.allows_cluster(Operation.DELETE, logs=False):
         return None
     request, names = call.request, call.image.topic_names
     Result: Any = call.api.response.DeletableTopicResult  # type: ignore[attr-defined]  # noqa: N806
-    refused = []
-    allowed_names, allowed = [], []
-    for name in request.topic_names:
-        if _may_delete(call, name):
-            allowed_names.append(name)
-        else:
-            refused.append(_refused(call, Result, name))
-    for topic in request.topics:
+    allowed_names, denied = yield from divided(request.topic_names, partial(_may_delete, call))
+    refused = [_refused(call, Result, name) for name in denied]
+    allowed = []
+    for number, topic in enumerate(request.topics, 1):
+        if number % ASKED_AT_ONCE == 0:
+            yield
         name = names.get(topic.topic_id) if topic.name is None else topic.name
         is_wrong = topic.name is not None and topic.topic_id != ZERO_UUID
         if name is None or is_wrong or _may_delete(call, name):
@@ -164,13 +168,13 @@ _TEXTS = {
 }
 
 
-def describe_configs(call: Call) -> Verdict:
+def describe_configs(call: Call) -> Verdicts:
     """DescribeConfigs: DESCRIBE_CONFIGS on the topic or group, else on the cluster."""
     Result: Any = call.api.response.DescribeConfigsResult  # type: ignore[attr-defined]  # noqa: N806
     return _split(call, Operation.DESCRIBE_CONFIGS, "results", Result)
 
 
-def alter_configs(call: Call) -> Verdict:
+def alter_configs(call: Call) -> Verdicts:
     """AlterConfigs, IncrementalAlterConfigs: ALTER_CONFIGS on the topic or group, else on the
     cluster."""
     Response: Any = call.api.response  # noqa: N806 - a class
@@ -180,9 +184,11 @@ def alter_configs(call: Call) -> Verdict:
     return _split(call, Operation.ALTER_CONFIGS, "responses", Result)
 
 
-def _split(call: Call, operation: Operation, into: str, result: Any) -> Verdict:
+def _split(call: Call, operation: Operation, into: str, result: Any) -> Verdicts:
     allowed, refused = [], []
-    for resource in call.request.resources:
+    for number, resource in enumerate(call.request.resources, 1):
+        if number % ASKED_AT_ONCE == 0:
+            yield
         kind, name = resource.resource_type, resource.resource_name
         code = _OF_RESOURCE.get(kind, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if kind == RESOURCE_TOPIC:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.authorization.guard import Answer
+from tidelog.authorization.guard import ASKED_AT_ONCE, Answer, divided
 from tidelog.cluster.metadata.image import is_internal_topic
 from tidelog.security.acls import Operation, ResourceType
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Generator
 
-    from tidelog.authorization.guard import Call, Verdict
+    from tidelog.authorization.guard import Call, Verdict, Verdicts
 
 __all__ = [
     "add_offsets_to_txn",
@@ -63,15 +63,15 @@ def add_offsets_to_txn(call: Call) -> Verdict:
     return None
 
 
-def txn_offset_commit(call: Call) -> Verdict:
+def txn_offset_commit(call: Call) -> Verdict | Verdicts:
     """TxnOffsetCommit: as AddOffsetsToTxn, and READ on each topic."""
     refused = add_offsets_to_txn(call)
     if refused is not None:
         return refused
-    return call.without(call.denied(Operation.READ, call.request.topics))
+    return call.allowed(Operation.READ, call.request.topics)
 
 
-def add_partitions_to_txn(call: Call) -> Verdict:
+def add_partitions_to_txn(call: Call) -> Verdicts:
     """AddPartitionsToTxn: WRITE on the transactional id and on each topic, none of which is added
     if one is refused. Newer versions are for brokers."""
     if call.version >= _OF_BROKERS:
@@ -82,7 +82,7 @@ def add_partitions_to_txn(call: Call) -> Verdict:
     request = call.request
     if not call.transaction(Operation.WRITE, request.v3_and_below_transactional_id):
         return call.refuse(DENIED)
-    denied = call.denied(
+    denied = yield from call.denied(
         Operation.WRITE,
         (topic for topic in request.v3_and_below_topics if not is_internal_topic(topic.name)),
     )
@@ -101,14 +101,18 @@ def _none_added(call: Call, denied: Collection[str]) -> Any:
     return response
 
 
-def describe_producers(call: Call) -> Verdict:
+def describe_producers(call: Call) -> Verdicts:
     """DescribeProducers: READ on each topic."""
-    verdict = call.without(call.denied(Operation.READ, call.request.topics))
+    verdict = yield from call.allowed(Operation.READ, call.request.topics)
     if verdict is None:
         return None
     if isinstance(verdict, Answer):
         return Answer(make=lambda: _explained(verdict.response))
-    return lambda response: _explained(verdict(response))
+
+    def merge(response: Any) -> Generator[None, None, Any]:
+        return _explained((yield from verdict(response)))
+
+    return merge
 
 
 def _explained(response: Any) -> Any:
@@ -119,24 +123,22 @@ def _explained(response: Any) -> Any:
     return response
 
 
-def describe_transactions(call: Call) -> Verdict:
+def describe_transactions(call: Call) -> Verdicts:
     """DescribeTransactions: DESCRIBE on each transactional id; topics that the caller may not
     describe are left out."""
     State: Any = call.api.response.TransactionState  # type: ignore[attr-defined]  # noqa: N806
-    denied = [
-        each
-        for each in call.request.transactional_ids
-        if not call.transaction(Operation.DESCRIBE, each)
-    ]
-    gone = set(denied)
-    allowed = [each for each in call.request.transactional_ids if each not in gone]
+    allowed, denied = yield from divided(
+        call.request.transactional_ids, partial(call.transaction, Operation.DESCRIBE)
+    )
     call.request = type(call.request)(transactional_ids=allowed)
     refused = [State(transactional_id=each, error_code=int(DENIED)) for each in denied]
     if not allowed and refused:
         return Answer(call.api.response(transaction_states=refused))
 
-    def merge(response: Any) -> Any:
-        for state in response.transaction_states:
+    def merge(response: Any) -> Generator[None, None, Any]:
+        for number, state in enumerate(response.transaction_states, 1):
+            if number % ASKED_AT_ONCE == 0:
+                yield
             state.topics = [
                 topic for topic in state.topics if call.topic(Operation.DESCRIBE, topic.topic)
             ]
