@@ -20,7 +20,7 @@ from support.handler_broker import (
 )
 from support.memory_transport import MemoryTransport
 from support.wire_client import response_of
-from tidelog.network.connections import Connections
+from tidelog.network.connections import FULL_TURNS, Connections
 from tidelog.network.dispatch import Deferred, Dispatcher, RequestContext
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.encoders import TURN_ELEMENTS
@@ -71,6 +71,27 @@ def test_many_requests_of_one_connection_leave_turns_to_others() -> None:
         assert many.reading
 
     run(test)
+
+
+def test_many_connections_share_the_time_of_a_turn() -> None:
+    """40 connections with hundreds of requests each took 40 turns between two of the others."""
+
+    async def test() -> None:
+        broker = HandlerBroker(turn_s_max=0.0)
+        many = [broker.connect() for _ in range(3)]
+        for each in many:
+            each.feed(b"".join(heartbeat(number) for number in range(3)))
+        assert broker.connections.scheduled == 3
+        many[0].protocol.abort()
+        await settle()
+        assert broker.connections.scheduled == 0
+        assert [answers(each) for each in many[1:]] == [[0, 1, 2]] * 2
+
+    run(test)
+    connections = Connections(turn_s_max=0.5)
+    for scheduled, turn_s in ((0, 0.5), (1, 0.5), (FULL_TURNS, 0.5), (4 * FULL_TURNS, 0.125)):
+        connections.scheduled = scheduled
+        assert connections.turn_s == turn_s
 
 
 def test_a_connection_that_closes_drops_what_it_holds() -> None:

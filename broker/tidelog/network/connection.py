@@ -12,8 +12,9 @@ Its bounds:
 - `QUEUED_BYTES_MAX` of responses not yet written and of unanswered requests, and `IN_FLIGHT_MAX`
   such requests. Above either, or while an `async def` handler runs, the remaining frames of the
   wake-up are held (copied, at most one receive buffer or one large frame) and reading is paused.
-- `TURN_S_MAX` of time for the requests of one turn of the loop, and one request more: the remaining
-  frames are held until the next turn.
+- `TURN_S_MAX` of time for the requests of one turn of the loop, less if many connections have more
+  of them (`connections.py`), and one request more: the remaining frames are held until the next
+  turn.
 - A client above a quota: nothing of it is read until its throttle time is over (KIP-219).
 - A slow reader: the transport holds the part of one write that the socket did not take, the rest
   stays here by reference until `resume_writing`.
@@ -61,8 +62,14 @@ class ConnectionOwner(Protocol):
 
     frame_bytes_max: int
     receive_buffer: memoryview
-    turn_s_max: float
     guards: dict[str, Guard]
+    scheduled: int
+    """How many connections serve held frames in the next turn."""
+
+    @property
+    def turn_s(self) -> float:
+        """How long the requests of a connection are handled before others have their turn."""
+        ...
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -318,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
             dispatch = self._authentication.dispatch  # type: ignore[assignment]
         slots = self._slots
         now = asyncio.get_running_loop().time
-        end = now() + self._owner.turn_s_max if len(frames) > 1 else math.inf
+        end = now() + self._owner.turn_s if len(frames) > 1 else math.inf
         for index, frame in enumerate(frames):
             if self._parked:
                 self._hurry()
@@ -396,12 +403,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._held:
             if not self._serve_scheduled:
                 self._serve_scheduled = True
+                self._owner.scheduled += 1
                 asyncio.get_running_loop().call_soon(self._serve_held)
         else:
             self.resume_reading()
 
     def _serve_held(self) -> None:
         self._serve_scheduled = False
+        self._owner.scheduled -= 1
         held, self._held = self._held, deque()
         if held and not self.closing:
             self._serve(list(held), are_copies=True)

@@ -30,6 +30,7 @@ log = logging.getLogger("tidelog.network.connections")
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 UNFINISHED_BYTES_MAX = 256 << 20  # of `queued.max.request.bytes` -1, where Kafka has no limit
+FULL_TURNS = 10
 UNLIMITED = 2147483647  # Kafka's default of both limits
 
 
@@ -56,8 +57,8 @@ class Connections:
         """That of other brokers, which `connections_max` does not keep out, if clients have
         another one."""
         self.frame_bytes_max = frame_bytes_max
-        self.turn_s_max = turn_s_max
-        """How long requests of a connection are handled before others have their turn."""
+        self._turn_s_max = turn_s_max
+        self.scheduled = 0
         self._unfinished_bytes_max = (
             unfinished_bytes_max
             if unfinished_bytes_max > 0
@@ -80,6 +81,12 @@ class Connections:
         self._idle_s_max = idle_ms_max / 1000
         self._sweep_s = min(max(self._idle_s_max / 10, 0.05), 60.0)
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def turn_s(self) -> float:
+        """How long the requests of a connection are handled before others have their turn: of more
+        than `FULL_TURNS` connections that go on in the next one, all share as much."""
+        return self._turn_s_max * min(1.0, FULL_TURNS / max(self.scheduled, 1))
 
     @property
     def dispatcher(self) -> Dispatcher:

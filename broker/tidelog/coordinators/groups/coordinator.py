@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import answer_of, drive, turn
@@ -24,11 +25,12 @@ from tidelog.coordinators.led_partitions import WRITE_ERRORS, LedPartitions
 from tidelog.replication.internal_topics import InternalTopic, partition_for
 from tidelog.turns import Turns
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_protocol.records import ControlType, control_type, iter_records, read_header
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from tidelog.cluster.metadata.delta import MetadataDelta
@@ -178,7 +180,7 @@ class GroupCoordinator:
         for group in too_large:
             reason = "it is larger than group.max.size"
             self.perform(shard, group, group.begin_rebalance(reason, now))
-        self._forget_topics(shard, shard.deleted_topics)
+        self._forget_topics(shard, _ids_by_name(shard.deleted_topics))
         shard.deleted_topics.clear()
 
     def resigned(self, shard: GroupShard) -> None:
@@ -197,22 +199,22 @@ class GroupCoordinator:
 
     def _topics_deleted(self, topics: Sequence[tuple[str, bytes]]) -> None:
         """Delete the offsets of deleted topics at once, before their retention ends."""
+        by_name = _ids_by_name(topics)
         for shard in self.led.shards.values():
             if shard.is_loading:
                 shard.deleted_topics += topics
             else:
-                self._forget_topics(shard, topics)
+                self._forget_topics(shard, by_name)
 
-    def _forget_topics(self, shard: GroupShard, topics: Sequence[tuple[str, bytes]]) -> None:
+    def _forget_topics(self, shard: GroupShard, topics: Mapping[str, Sequence[bytes]]) -> None:
         """Write tombstones of offsets, and take the topics out of share groups. The share
         coordinator deletes its states of them by itself."""
         if not topics:
             return
         self.write_tombstones(shard, shard.forget_topics(topics))
-        topic_ids = frozenset(topic_id for _, topic_id in topics)
-        for group in list(shard.groups.values()):
-            if group.type != "share":
-                continue
+        share_groups = [group for group in shard.groups.values() if group.type == "share"]
+        topic_ids = frozenset(chain.from_iterable(topics.values())) if share_groups else frozenset()
+        for group in share_groups:
             records = group.forget_topics(topic_ids)
             error = self.append_consumer(shard, group, records) if records else ErrorCode.NONE
             if error is not ErrorCode.NONE:
@@ -600,6 +602,14 @@ class GroupCoordinator:
             return WRITE_ERRORS.get(error.code, error.code)
         shard.appended(changes, result.last_offset + 1, now)
         return ErrorCode.NONE
+
+
+def _ids_by_name(topics: Sequence[tuple[str, bytes]]) -> dict[str, list[bytes]]:
+    """Return the ids of deleted topics by name, with that of offsets without one."""
+    ids: dict[str, list[bytes]] = {}
+    for name, topic_id in topics:
+        ids.setdefault(name, [ZERO_UUID]).append(topic_id)
+    return ids
 
 
 def _encoded(changes: Sequence[OffsetChange]) -> list[KeyValue]:

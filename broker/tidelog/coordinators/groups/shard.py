@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.coordinators.groups.classic.group import Group
 from tidelog.coordinators.groups.classic.records import restored
 from tidelog.coordinators.groups.limits import DEFAULTS
-from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetChange, OffsetStore
+from tidelog.coordinators.groups.offsets import OffsetChange, OffsetStore
 from tidelog.coordinators.groups.pending import PendingOffsets
 from tidelog.coordinators.groups.records import GroupChange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import TypeAlias
 
     from tidelog.coordinators.groups.kinds import AnyGroup, MemberGroup
@@ -157,14 +157,9 @@ class GroupShard:
         tombstones = self.latest.forget_group(group_id)
         return [*tombstones, *self.pending.forget_group(group_id)]
 
-    def forget_topics(self, topics: Iterable[tuple[str, bytes]]) -> list[OffsetChange]:
-        """Return tombstones for every group's offsets of deleted topics: names and ids."""
-        ids: dict[str, list[bytes]] = {}
-        for name, topic_id in topics:
-            ids.setdefault(name, [ZERO_UUID]).append(topic_id)
-        if not ids:
-            return []
-        return [*self.latest.forget_topics(ids), *self.pending.forget_topics(ids)]
+    def forget_topics(self, topics: Mapping[str, Collection[bytes]]) -> list[OffsetChange]:
+        """Return tombstones for every group's offsets of deleted topics, by name and ids."""
+        return [*self.latest.forget_topics(topics), *self.pending.forget_topics(topics)]
 
     def advance(self, high_watermark: int) -> None:
         """Commit everything below the high watermark."""
