@@ -372,8 +372,8 @@ def _read(path: str) -> bytes:
 
 
 def _own(path: str, flags: int) -> int:
-    """Open a file of which a new one is its owner's alone."""
-    return os.open(path, flags, OWN_FILE)
+    """Open a file, not a link, of which a new one is its owner's alone."""
+    return os.open(path, flags | os.O_NOFOLLOW, OWN_FILE)
 
 
 def _write_atomic(path: str, data: bytes, *, syncs: bool) -> None:

@@ -140,8 +140,11 @@ class LogDirectory:
         A new one gets an id from `new_directory_id`, or is refused without it.
         """
         self._files.make_dirs(self.path)
+        lock = f"{self.path}/{LOCK_NAME}"
+        if self._files.is_link(lock):  # a line would be written to where it leads
+            raise LogDirectoryError(f"{lock} is a symbolic link, and none is followed")
         try:
-            self._lock = self._files.lock(f"{self.path}/{LOCK_NAME}")
+            self._lock = self._files.lock(lock)
         except BlockingIOError:
             raise LogDirectoryError(
                 f"log directory {self.path} is locked: another broker is using it"

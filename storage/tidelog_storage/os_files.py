@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import Buffer
 
 _READ_AND_APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW  # a link may lead to others' files
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
 _OWN_FOLDER = 0o700  # records may be secrets
 _COPY_BYTES = 1 << 20
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -318,7 +319,7 @@ class OsFileSystem:
         if self.trouble is not None:
             self.trouble("writes", path)
         temporary = f"{path}.{next(self._next_temporary)}.tmp"
-        descriptor = self._open_files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        descriptor = self._open_files.open(temporary, _NEW)
         with _removed_on_error(temporary):
             rest = memoryview(data)
             while rest:
@@ -403,6 +404,6 @@ class OsFileSystem:
 
     def lock(self, path: str) -> OsFileLock:
         """Take the lock file."""
-        descriptor = self._open_files.open(path, os.O_RDWR | os.O_CREAT)
+        descriptor = self._open_files.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return OsFileLock(descriptor)

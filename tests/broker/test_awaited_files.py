@@ -58,3 +58,14 @@ def test_no_file_is_left_open(tmp_path: Path, what: str, number: int) -> None:
         gc.collect()
     assert not [str(each.message) for each in left_open]
     assert path.read_bytes() in (b"before", b"after")
+
+
+def test_a_link_is_not_written_through(tmp_path: Path) -> None:
+    (kept := tmp_path / "kept").write_bytes(b"kept")
+    (tmp_path / "file").symlink_to(kept)
+    asyncio.run(AwaitedFiles().write_atomic(f"{tmp_path}/file", b"new"))
+    assert not (tmp_path / "file").is_symlink()
+    (tmp_path / "file.tmp").symlink_to(kept)
+    with pytest.raises(OSError, match="symbolic links"):
+        asyncio.run(AwaitedFiles().write_atomic(f"{tmp_path}/file", b"newer"))
+    assert kept.read_bytes() == b"kept"

@@ -16,6 +16,7 @@ from support.certificates import authority
 from support.clusters import run, until
 from support.wire_client import WireClient
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.handshakes import Handshakes
 from tidelog.runtime import SystemNetwork
 from tidelog.security.tls import server_context
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
@@ -130,5 +131,64 @@ def test_the_log_says_whose_handshake_failed_why_and_what_to_do(
                 begins = f"failed TLS handshake of {address} on the listener SSL: "
                 await until(partial(said, begins))
                 assert said(begins, advice)
+
+    run(scenario)
+
+
+class Wire(asyncio.Transport):
+    """An accepted connection, without a socket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protocol: Any = None
+        self.written = b""
+        self.is_read = True
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def receive(self, data: bytes) -> None:
+        assert self.is_read
+        self.protocol.get_buffer(-1)[: len(data)] = data
+        self.protocol.buffer_updated(len(data))
+
+
+def hello() -> bytes:
+    """The first bytes of a client."""
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+    return sent.read()
+
+
+def test_hellos_that_come_together_are_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.handshakes.TURN_S_MAX", 0.0)  # one in each turn of the loop
+
+    async def scenario() -> None:
+        accept = Handshakes(asyncio.Protocol, secured())
+        wires = [Wire() for _ in range(3)]
+        for wire in wires:
+            accept().connection_made(wire)
+        assert len({id(wire.protocol.get_buffer(-1).obj) for wire in wires}) == 1, "it is shared"
+        for wire in wires:
+            wire.receive(hello())
+        for answered in range(4):
+            assert [bool(wire.written) for wire in wires] == [n < answered for n in range(3)]
+            assert [wire.is_read for wire in wires] == [n < answered for n in range(3)]
+            await asyncio.sleep(0)
+        for wire in wires:
+            wire.protocol.connection_lost(None)
 
     run(scenario)

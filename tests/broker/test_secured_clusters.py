@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import json
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography import x509
 
 import tidelog
 from support.clusters import run
 from support.wire_client import WireClient
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.control.credentials import tokens
 from tidelog.control.credentials.folder import BAD_CERTIFICATES, Credentials
 from tidelog.control.credentials.kinds import kind_of
@@ -24,9 +28,11 @@ from tidelog.control.http_client import HttpControl
 from tidelog.embedded.cluster_client import opened
 from tidelog.embedded.security import Security
 from tidelog.embedded.settings_pipe import read_settings, settings_bytes
+from tidelog.security.tls import server_context
 from tidelog.testing.records import assert_records, produce
 from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.configs import DescribeConfigsRequest
+from tidelog_storage.config_key import ConfigError
 
 if TYPE_CHECKING:
     from tidelog.control.credentials.wishes import Wishes
@@ -94,6 +100,95 @@ def test_a_folder_is_used_again(tmp_path: Path) -> None:
     (tmp_path / "secrets.json").write_text("?")
     with pytest.raises(tidelog.ClusterError, match="no credentials of tidelog"):
         Credentials.make(str(tmp_path), kind_of("ssl"), [])
+
+
+def damages(data: bytes, other: bytes) -> dict[str, bytes | None]:
+    """A file's content after each damage; None: it is gone."""
+    found: dict[str, bytes | None] = {
+        "cut": data[: len(data) * 2 // 3],
+        "empty": b"",
+        "gone": None,
+        "swapped": other,
+        "a list": b"[1]",
+        "deep": b"[" * 100_000,
+    }
+    for place in range(0, len(data), len(data) // 30):
+        found[f"flipped at {place}"] = bytes([*data[:place], data[place] ^ 1, *data[place + 1 :]])
+    return found
+
+
+def what_a_start_and_a_new_user_say(folder: Path) -> str:
+    """What refuses them, or nothing."""
+    security = Security("mtls", folder)
+    given = {**DEVELOPER_PROFILE, "listeners": "PLAINTEXT://127.0.0.1:1"}
+    try:
+        security.make("", "127.0.0.1")
+        config = BrokerConfig.from_properties(security.secured(given, 1, [2, 3, 4]))
+        for listener in ("SSL", "EXPIRED"):
+            server_context(config.listener_settings(listener))
+        made = Path(Credentials.read(str(folder)).client_file("bob", None, "crt")).read_bytes()
+        authority = (folder.parent / "whole" / "authority.pem").read_bytes()
+        x509.load_pem_x509_certificate(made).verify_directly_issued_by(
+            x509.load_pem_x509_certificate(authority)
+        )
+    except (tidelog.ClusterError, ConfigError) as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("name", "harmless"),
+    [
+        ("secrets.json", "flipped at"),  # in a password
+        ("authority-key.pem", "flipped at"),  # in bits of no meaning
+        ("authority.pem", "flipped at"),  # in the signature
+        ("authority.p12", "*"),  # clients read it
+        ("broker.pem", "flipped at"),
+        ("broker-expired.pem", "flipped at"),
+    ],
+)
+def test_a_damaged_file_refuses_the_start_or_a_client_and_is_named(
+    name: str, harmless: str, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole"
+    Credentials.make(str(whole), kind_of("mtls"), [])
+    assert what_a_start_and_a_new_user_say(whole) == ""
+    (whole / "client-bob.p12").unlink()
+    other = "broker.pem" if name == "secrets.json" else "secrets.json"
+    all_said = {}
+    for damage, data in damages((whole / name).read_bytes(), (whole / other).read_bytes()).items():
+        folder = tmp_path / damage
+        shutil.copytree(whole, folder)
+        (folder / name).unlink()
+        if data is not None:
+            (folder / name).write_bytes(data)
+        said = all_said[damage] = what_a_start_and_a_new_user_say(folder)
+        assert "\n" not in said
+        if not (said or harmless == "*" or (harmless and damage.startswith(harmless))):
+            pytest.fail(f"nothing is said of a file that is {damage}")
+        if said:
+            assert str(folder) in said
+            assert name in said or "ssl." in said or "credentials" in said
+    if harmless != "*":
+        assert sum(map(bool, all_said.values())) > 6, all_said
+
+
+def test_a_start_that_was_cut_short_is_continued(tmp_path: Path) -> None:
+    """After each file that the first start writes."""
+    whole = tmp_path / "whole"
+    Credentials.make(str(whole), kind_of("ssl"), [])
+    names = ["secrets.json", "authority-key.pem", "authority.pem", "authority.p12", "broker.pem"]
+    known = json.loads((whole / "secrets.json").read_bytes())
+    del known["hosts"]
+    for count in range(len(names) + 1):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for name in names[:count]:
+            shutil.copy(whole / name, folder)
+        if count:
+            (folder / "secrets.json").write_text(json.dumps(known))
+        Credentials.make(str(folder), kind_of("ssl"), [])
+        assert {each.name for each in folder.iterdir()} == {each.name for each in whole.iterdir()}
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -216,6 +311,20 @@ def test_bad_certificates_have_the_ports_that_are_asked_for(tmp_path: Path) -> N
     ports = "EXPIRED://{0}:9195,WRONG_HOST://{0}:9196,SELF_SIGNED://{0}:9197"
     assert made["listeners"] == f"SSL://0.0.0.0:9093,{ports.format('0.0.0.0')}"
     assert made["advertised.listeners"] == f"SSL://away:1,{ports.format('away')}"
+
+
+def test_a_folder_of_the_data_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    """Its mode would change, and secrets come there. A folder that the user names may be a link."""
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    mode = elsewhere.stat().st_mode
+    (tmp_path / "data").mkdir()
+    (link := tmp_path / "data" / "security").symlink_to(elsewhere)
+    with pytest.raises(tidelog.ClusterError, match=f"{link} is a symbolic link"):
+        Security("sasl_plaintext").make(f"{tmp_path}/data", "localhost")
+    assert list(elsewhere.iterdir()) == []
+    assert elsewhere.stat().st_mode == mode
+    Security("sasl_plaintext", link).make(f"{tmp_path}/data", "localhost")
+    assert (elsewhere / "secrets.json").exists()
 
 
 def test_new_folders_above_the_credentials_are_the_owners_alone(tmp_path: Path) -> None:

@@ -90,6 +90,14 @@ OF_ONE = [
         Kind(f"metadata {name}", _at(f"data/__cluster_metadata-0/{name}"), _at(f"data/t-0/{name}"))
         for name in ("leader-epoch-checkpoint", "partition.metadata")
     ],
+    *[
+        Kind(name, _at(f"data/{name}"), _at(f"data/{other}"))
+        for name, other in (
+            (".lock", "meta.properties"),
+            ("bootstrap.checkpoint", "replication-offset-checkpoint"),
+            ("cleaner-offset-checkpoint", "replication-offset-checkpoint"),
+        )
+    ],
     Kind(
         "durable-end-offset",
         _at("data/__cluster_metadata-0/durable-end-offset"),

@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from support.txn_client import RETRIABLE, Nodes, TxnProducer
+from tidelog.cluster.formatting import bootstrap_checkpoint
 from tidelog.config.broker import BrokerConfig
 from tidelog.embedded.cluster_settings import broker_properties
 from tidelog.embedded.tiered import with_tier
@@ -63,13 +64,17 @@ def flip(path: Path) -> None:
 
 async def build(folder: Path) -> Truth:
     """Write `folder/clean` and `folder/kill`, each with `data` and `tier`."""
-    server = server_on(folder / "clean" / "data", folder / "clean" / "tier")
+    (data := folder / "clean" / "data").mkdir(parents=True)
+    (data / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint(0))  # as `tidelog format`
+    server = server_on(data, folder / "clean" / "tier")
     await server.start()
     async with Nodes(server.bootstrap_servers) as nodes:
         truth = await write(nodes)
     await _settle(server)
     shutil.copytree(folder / "clean", folder / "kill")
     await server.stop()
+    for stop in STOPS:  # as the cleaner
+        (folder / stop / "data" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
     return truth
 
 

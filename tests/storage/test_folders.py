@@ -256,6 +256,17 @@ def test_a_durable_folder_may_lie_in_one_that_cannot_be_read(
     assert files.exists("a/b")
 
 
+def test_a_lock_that_is_a_symbolic_link_refuses_the_start(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_bytes(b"kept")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / ".lock").symlink_to(kept)
+    logs = LogManager(OsFileSystem(), [f"{tmp_path}/data"], SMALL)
+    with pytest.raises(LogDirectoryError, match=r"\.lock is a symbolic link, and none is followed"):
+        logs.open(now_ms=NOW, cluster_id="c", node_id=1, new_directory_id=lambda: ID)
+    assert kept.read_bytes() == b"kept"
+
+
 @pytest.mark.parametrize("name", ["t-0", f"t-0.{'a' * 32}-delete", f"t-0.{'a' * 32}-future"])
 def test_a_log_that_is_a_symbolic_link_refuses_the_start(tmp_path: Path, name: str) -> None:
     """What it leads to is not the broker's: a deleted log would have been emptied there."""

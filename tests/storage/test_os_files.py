@@ -316,6 +316,12 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert not files.is_link(f"{kept}")
     with pytest.raises(OSError, match="symbolic links"):
         files.open(f"{tmp_path}/file", create=True)
+    with pytest.raises(OSError, match="symbolic links"):
+        files.lock(f"{tmp_path}/file")
+    for number in range(3):  # whatever the temporary file is called
+        (tmp_path / f"checkpoint.{number}.tmp").symlink_to(kept / "a")
+    with pytest.raises(OSError, match="symbolic links"):
+        files.write_atomic(f"{tmp_path}/checkpoint", b"b")
     files.remove_tree(f"{tmp_path}/folder")
     assert (kept / "a").read_bytes() == b"a"
     assert not (tmp_path / "folder").exists()

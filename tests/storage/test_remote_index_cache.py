@@ -15,6 +15,7 @@ from support.logs import NOW, append, config, open_log
 from support.remote import WatchedStore, copy_log
 from tidelog.simulation.disk import MachineDiedError, SimDisk
 from tidelog_protocol.primitives import uuid_to_str
+from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import (
     IndexKind,
     RemoteResourceNotFound,
@@ -27,6 +28,7 @@ from tidelog_storage.remote.index_cache import FOLDER, REMOVE_DELAY_MS, IndexCac
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 SETTINGS = config(internal_segment_bytes=2000, index_interval_bytes=100, retention_ms=-1)
 ALL = 1 << 30
@@ -195,7 +197,8 @@ def test_the_next_life_takes_whole_triples_and_nothing_else(world: World) -> Non
     files.rename(
         world.path(world.segments[2], ".index"), world.path(world.segments[2], ".index.deleted")
     )
-    for name in ("x.tmp", "1_AAAAAAAAAAAAAAAAAAAABA.index.tmp", "junk", "1_short.index"):
+    strangers = {"x.tmp", "junk", "1_short.index"}
+    for name in (*strangers, "1_AAAAAAAAAAAAAAAAAAAABA.index.tmp"):
         files.open(f"data/{FOLDER}/{name}", create=True).append((b"x",))
     world.store.fetched.clear()
     cache = world.cache()
@@ -205,7 +208,10 @@ def test_the_next_life_takes_whole_triples_and_nothing_else(world: World) -> Non
         False,
         True,
     ]
-    assert len(world.names()) == 6
+    assert len(world.names()) == 6 + len(strangers)
+    assert strangers < set(world.names()), "what no broker made stays"
+    for name in strangers:
+        files.remove(f"data/{FOLDER}/{name}")
     world.load(cache, world.segments[0])
     assert world.store.fetched == []
     assert cache.bytes == sum(world.files.sizes(f"data/{FOLDER}").values())
@@ -347,3 +353,13 @@ def test_random_use_keeps_the_figures(world: World) -> None:
         live = {n: s for n, s in world.files.sizes(f"data/{FOLDER}").items() if "deleted" not in n}
         assert len(live) == 3 * len(cache)
         assert sum(live.values()) == cache.bytes
+
+
+def test_a_folder_that_is_a_symbolic_link_is_not_emptied(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "a").write_bytes(b"a")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / FOLDER).symlink_to(tmp_path / "kept")
+    with pytest.raises(OSError, match=f"{FOLDER} is a symbolic link, and none is followed"):
+        IndexCache(OsFileSystem(), f"{tmp_path}/data", ALL).open(NOW)
+    assert (tmp_path / "kept" / "a").read_bytes() == b"a"

@@ -107,7 +107,9 @@ def _connections() -> Iterator[Attack]:
         answers=NOTHING,
         connections=200,
     )
-    yield Attack("TLS hellos of 8 clients", _hello, door="tls", answers=HANGS_UP, connections=8)
+    for count in (8, 100):
+        name = f"TLS hellos of {count} clients"
+        yield Attack(name, _hello, door="tls", answers=HANGS_UP, connections=count)
     get = b"GET /metrics HTTP/1.0\r\n\r\n"
     yield Attack(
         "200 silent connections to the metrics",

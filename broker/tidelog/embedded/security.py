@@ -65,6 +65,8 @@ class Security:
         if self._advertised is not None:
             entries = self._advertised.split(",")
             hosts += (parse_endpoints("advertised.listeners", [one])[0].host for one in entries)
+        if self._folder is None and os.path.islink(folder):
+            raise ClusterError(f"{folder} is a symbolic link: name where it leads to")
         try:
             self._credentials = Credentials.make(folder, self._kind, hosts)
         except OSError as error:

@@ -221,22 +221,24 @@ def _load_own(context: ssl.SSLContext, settings: ListenerSettings) -> bytes:
         return b""
     is_pem = settings.value("ssl.keystore.type") == "PEM"
     name = settings.key("ssl.keystore.location" if pem is None else "ssl.keystore.key")
+    where = f"{name}: {settings.value('ssl.keystore.location')}" if pem is None else name
     if pem is not None:
         store = store._replace(key=private_keys(pem.encode()))
     if not store.key:
-        raise ConfigError(name, f"{name}: there is no private key in it")
+        raise ConfigError(name, f"{where}: there is no private key in it")
     if not store.chain:
-        name = name if pem is None else settings.key("ssl.keystore.certificate.chain")
-        raise ConfigError(name, f"{name}: there is no certificate in it")
+        if pem is not None:
+            name = where = settings.key("ssl.keystore.certificate.chain")
+        raise ConfigError(name, f"{where}: there is no certificate in it")
     try:
         _load_chain(context, store, key_password if is_pem else None)
     except (ssl.SSLError, ValueError, _NoPasswordError) as error:
         if isinstance(error, _NoPasswordError) or "PEM" in str(error) or "decrypt" in str(error):
             raise ConfigError(
-                name, f"{name}: the private key is invalid, or ssl.key.password is wrong"
+                name, f"{where}: the private key is invalid, or ssl.key.password is wrong"
             ) from None
         reason = getattr(error, "reason", None) or error
-        raise ConfigError(name, f"{name}: {reason}") from None
+        raise ConfigError(name, f"{where}: {reason}") from None
     return store.chain
 
 
@@ -269,10 +271,11 @@ def _load_trusted(context: ssl.SSLContext, settings: ListenerSettings) -> bool:
         return False
     inline = settings.value(_TRUSTSTORE.inline) is not None
     name = settings.key(_TRUSTSTORE.inline if inline else _TRUSTSTORE.location)
+    where = name if inline else f"{name}: {settings.value(_TRUSTSTORE.location)}"
     try:
         context.load_verify_locations(cadata=store.trusted.decode("ascii"))
     except (ssl.SSLError, ValueError):
-        raise ConfigError(name, f"{name}: there are no certificates in it") from None
+        raise ConfigError(name, f"{where}: there are no certificates in it") from None
     return True
 
 

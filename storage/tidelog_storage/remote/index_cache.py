@@ -109,13 +109,18 @@ class IndexCache:
         return segment_id in self._entries
 
     def open(self, now_ms: int) -> None:
-        """Make the folder, or take over what an earlier life left: whole triples, nothing else."""
+        """Make the folder, or take over what an earlier life left: whole triples; what else it left
+        is removed. OSError if that cannot be."""
         files = self._files
+        if files.is_link(self.folder):  # what it leads to would be emptied
+            raise OSError(f"{self.folder} is a symbolic link, and none is followed")
         files.make_dirs(self.folder)
         stems: dict[str, dict[str, int]] = {}
         for name, size in files.sizes(self.folder).items():
             stem, _, ending = name.partition(".")
-            if f".{ending}" in _ENDINGS.values() and _segment_id(stem) is not None:
+            if _segment_id(stem) is None:
+                continue  # no broker made it
+            if f".{ending}" in _ENDINGS.values():
                 stems.setdefault(stem, {})[ending] = size
             else:
                 files.remove(f"{self.folder}/{name}")

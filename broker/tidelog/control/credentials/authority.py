@@ -7,6 +7,7 @@ import ipaddress
 from typing import TYPE_CHECKING, NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
@@ -66,10 +67,21 @@ class Authority:
 
     @classmethod
     def read(cls, pem: bytes) -> Authority:
-        """Read what `Pair.pem` has."""
-        key = serialization.load_pem_private_key(pem, None)
-        assert isinstance(key, ec.EllipticCurvePrivateKey), "our own authority"
-        return cls(Pair(x509.load_pem_x509_certificate(pem), key))
+        """Read what `Pair.pem` has; ValueError if it is damaged."""
+        algorithm = ec.ECDSA(hashes.SHA256())
+        try:
+            key = serialization.load_pem_private_key(pem, None)
+            certificate = x509.load_pem_x509_certificate(pem)
+            certificate.verify_directly_issued_by(certificate)
+            known = certificate.public_key()
+            if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(
+                known, ec.EllipticCurvePublicKey
+            ):
+                known.verify(key.sign(b"", algorithm), b"", algorithm)
+                return cls(Pair(certificate, key))
+        except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
+            pass
+        raise ValueError("no key and certificate of an authority")
 
     def sign(self, name: str, hosts: Sequence[str] = (), *, is_expired: bool = False) -> Pair:
         """Return a certificate of this common name for hosts."""

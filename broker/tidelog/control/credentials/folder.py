@@ -37,6 +37,8 @@ BAD_CERTIFICATES = ("expired", "wrong-host", "self-signed")
 """What is wrong with a certificate; each has a listener that shows it."""
 WRONG_HOST = "wrong-host.invalid"
 _SECRETS = "secrets.json"
+_AUTHORITY = "authority-key.pem"
+_OR_NEW = "put it back, or remove the folder for new certificates and passwords"
 
 
 class Credentials:
@@ -59,6 +61,10 @@ class Credentials:
         try:
             credentials = cls.read(path)
         except FileNotFoundError:
+            if os.path.exists(f"{path}/{_AUTHORITY}"):
+                raise ClusterError(
+                    f"{path}: {_SECRETS} is missing beside {_AUTHORITY}: {_OR_NEW}"
+                ) from None
             known = {
                 "kind": kind.name,
                 "store_password": secrets.token_urlsafe(12),
@@ -71,9 +77,10 @@ class Credentials:
         wanted = _with_this_machine(hosts)
         if kind.is_tls and not set(wanted) <= set(known.get("hosts", ())):
             check_extra(kind)
+            credentials._save()  # before the authority, which needs its password
             credentials._sign_for_brokers(wanted)
             known["hosts"] = wanted
-        _write(f"{path}/{_SECRETS}", json.dumps(known, indent=1).encode())
+        credentials._save()
         return credentials
 
     @classmethod
@@ -81,11 +88,11 @@ class Credentials:
         """Read a folder; FileNotFoundError if there is none, ClusterError if it is not readable."""
         try:
             with open(f"{path}/{_SECRETS}", encoding="utf-8") as file:
-                known = json.load(file)
+                known = _checked(json.load(file))
             return cls(path, kind_of(known["kind"]), known)
         except FileNotFoundError:
             raise
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, RecursionError, ClusterError) as error:
             raise ClusterError(f"{path}: no credentials of tidelog: {error}") from None
 
     @property
@@ -134,15 +141,27 @@ class Credentials:
     def _authority(self) -> Authority:
         from tidelog.control.credentials.authority import Authority
 
-        path = f"{self.path}/authority-key.pem"
+        path = f"{self.path}/{_AUTHORITY}"
         if os.path.exists(path):
             with open(path, "rb") as file:
-                return Authority.read(file.read())
-        made = Authority.new("tidelog")
-        _write(path, made.pair.pem)
-        _write(self.trusted, made.pair.certificate_pem)
-        _write(self.trust_store, made.trust_store(self.store_password))
+                data = file.read()
+            try:
+                made = Authority.read(data)
+            except ValueError as error:
+                raise ClusterError(f"{path}: {error}: {_OR_NEW}") from None
+        elif os.path.exists(self.trusted):
+            raise ClusterError(f"{path} is missing beside the authority's certificate: {_OR_NEW}")
+        else:
+            made = Authority.new("tidelog")
+            _write(path, made.pair.pem)
+        if not os.path.exists(self.trusted):
+            _write(self.trusted, made.pair.certificate_pem)
+        if not os.path.exists(self.trust_store):
+            _write(self.trust_store, made.trust_store(self.store_password))
         return made
+
+    def _save(self) -> None:
+        _write(f"{self.path}/{_SECRETS}", json.dumps(self._known, indent=1).encode())
 
     def _sign_for_brokers(self, hosts: Sequence[str]) -> None:
         authority = self._authority()
@@ -156,6 +175,19 @@ class Credentials:
         _write(f"{base}.crt", pair.certificate_pem)
         _write(f"{base}.key", pair.key_pem)
         _write(f"{base}.p12", pair.key_store(self.store_password))
+
+
+def _checked(known: Any) -> dict[str, Any]:
+    """Return what the file of secrets has; ValueError if it lacks something."""
+    if not isinstance(known, dict):
+        raise ValueError(f"{_SECRETS} is no object")
+    users, hosts = known.get("users"), known.get("hosts", [])
+    texts = [known.get(name) for name in ("kind", "store_password", "broker_password")]
+    texts += users.values() if isinstance(users, dict) else [None]
+    texts += hosts if isinstance(hosts, list) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{_SECRETS} is not whole")
+    return known
 
 
 def check_extra(kind: Kind) -> None:
