@@ -7,6 +7,7 @@ header functions of `batch.py`, which this module re-exports.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,7 +40,7 @@ from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import UNLIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     Buffer = bytes | bytearray | memoryview
 
@@ -59,6 +60,7 @@ __all__ = [
     "assemble",
     "build_batch",
     "build_end_transaction_marker",
+    "build_own_batch",
     "control_type",
     "coordinator_epoch",
     "crc_is_valid",
@@ -312,6 +314,53 @@ def build_batch(
         ),
     )
     return assemble(header, compress(codec, payload) if codec else payload)
+
+
+def build_own_batch(
+    records: Sequence[tuple[bytes | None, bytes | None]],
+    timestamp: int,
+    base_offset: int,
+    leader_epoch: int,
+    codec: int,
+) -> tuple[BatchHeader, bytes]:
+    """Build a batch of a broker's own keys and values, all of one time: the same bytes as by
+    `build_batch`, in less time. Return its header, too, without length and CRC."""
+    payload = b""
+    for delta, (key, value) in enumerate(records):
+        # attributes and the delta of the timestamp are 0, and so is the number of headers
+        record = b"\0\0" + _varint(delta) + _nullable(key) + _nullable(value) + b"\0"
+        payload += _varint(len(record)) + record
+    count = len(records)
+    header = _new(
+        BatchHeader,
+        (
+            base_offset,
+            0,
+            leader_epoch,
+            MAGIC,
+            0,
+            codec,
+            count - 1,
+            timestamp,
+            timestamp,
+            NO_PRODUCER_ID,
+            NO_PRODUCER_EPOCH,
+            NO_SEQUENCE,
+            count,
+        ),
+    )
+    return header, assemble(header, compress(codec, payload) if codec else payload)
+
+
+@lru_cache(maxsize=1024)
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    _append_varint(out, value)
+    return bytes(out)
+
+
+def _nullable(value: bytes | None) -> bytes:
+    return b"\1" if value is None else _varint(len(value)) + value
 
 
 def with_codec(header: BatchHeader, codec: int, payload: Buffer, level: int | None = None) -> bytes:

@@ -278,9 +278,8 @@ class Log:
             duplicate = self._check_producer(header, buffer, from_client=from_client)
             if duplicate is not None:
                 return duplicate._replace(log_start_offset=self.log_start_offset)
-        self.epochs.assign(leader_epoch, base_offset)
+        self.append_placed(header, buffer, now_ms)
         last_offset = base_offset + header.last_offset_delta
-        self._append(buffer, header, last_offset, now_ms)
         append_time = header.max_timestamp if config.uses_log_append_time else -1
         return _new(
             AppendResult, (base_offset, last_offset, append_time, self.log_start_offset, False)
@@ -296,11 +295,15 @@ class Log:
             self.producers.check_marker(header, coordinator_epoch(marker), self.log_end_offset)
         return None
 
-    def _append(self, buffer: Buffer, header: BatchHeader, last_offset: int, now_ms: int) -> None:
+    def append_placed(self, header: BatchHeader, buffer: Buffer, now_ms: int) -> None:
+        """Append a batch unchecked, as leader: it has its offset, the log's end, and its epoch."""
+        base_offset = header.base_offset
+        self.epochs.assign(header.leader_epoch, base_offset)
+        last_offset = base_offset + header.last_offset_delta
         active = self.segments.active
         timestamp = header.max_timestamp
         if self._rolls.is_due(active, len(buffer), last_offset, timestamp, now_ms):
-            active = self.roll(now_ms, header.base_offset)
+            active = self.roll(now_ms, base_offset)
         try:
             if not self.log_end_offset:
                 self.id_file.sync()

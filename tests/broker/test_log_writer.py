@@ -24,10 +24,10 @@ class Topic:
         self.refusal: ErrorCode | None = None
         self.waiting: list[tuple[int, Callable[[ErrorCode], None]]] = []
 
-    def append(self, _index: int, _records: Any, **_options: Any) -> Any:
+    def append(self, _index: int, _records: Any, **_options: Any) -> int:
         if self.refusal is not None:
             raise StorageError(self.refusal)
-        return SimpleNamespace(last_offset=6)
+        return 7  # the end of the log
 
     def commit(self, _index: int, end_offset: int, on_done: Callable[[ErrorCode], None]) -> None:
         self.waiting.append((end_offset, on_done))

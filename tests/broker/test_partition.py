@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,9 @@ from tidelog.replication.partition import (
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_protocol.primitives import ZERO_UUID
+from tidelog_protocol.records import LOG_APPEND_TIME, build_own_batch, crc_is_valid, read_header
+from tidelog_storage.config import LogConfig
+from tidelog_storage.segment import Segment
 from tidelog_storage.types import OffsetAndEpoch, OffsetAndTimestamp, StorageError
 
 if TYPE_CHECKING:
@@ -315,3 +319,63 @@ def test_bytes_appended_only_grow_by_what_was_appended(partition: Partition) -> 
     partition.append(data, acks=1, now_ms=NOW_MS)
     partition.delete_records(2)
     assert partition.bytes_appended == size
+
+
+def append_own(partition: Partition, size: int = 5, *, leader_epoch: int = 0) -> None:
+    pairs = [(b"k", bytes(size)), (b"k", None)]
+    end_offset = partition.log.log_end_offset
+    partition.append_own(*build_own_batch(pairs, NOW_MS, end_offset, leader_epoch, 0), NOW_MS)
+
+
+def test_own_records_are_stored_and_committed_like_others(partition: Partition) -> None:
+    append(partition)
+    append_own(partition)
+    log = partition.log
+    assert (log.log_end_offset, log.high_watermark) == (3, 3)
+    own = read(partition, 1)
+    header = read_header(b"".join(own.records))
+    assert (header.base_offset, header.records_count, header.leader_epoch) == (1, 2, 0)
+    assert crc_is_valid(b"".join(own.records), header)
+    assert partition.bytes_appended == len(batch(1)) + own.size
+    partition.update(image(partition_epoch=1, replicas=(1, 2), isr=(1, 2)))
+    append_own(partition)
+    assert (log.log_end_offset, log.high_watermark) == (5, 3), "the follower does not have it"
+
+
+def test_own_records_are_refused_like_others(partition: Partition) -> None:
+    def refusal(**options: Any) -> int:
+        with pytest.raises(StorageError) as refused:
+            append_own(partition, **options)
+        assert partition.log.log_end_offset == 0
+        return refused.value.code
+
+    assert refusal(leader_epoch=1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(size=2 << 20) is ErrorCode.MESSAGE_TOO_LARGE
+    partition.min_isr = 2
+    assert refusal() is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert refusal(size=2 << 20) is ErrorCode.NOT_ENOUGH_REPLICAS
+    partition.update(image(partition_epoch=1, leader=ELSEWHERE))
+    assert refusal() is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_own_records_follow_the_topics_settings(partition: Partition) -> None:
+    partition.log.config = LogConfig({"message.timestamp.type": "LogAppendTime"})
+    append_own(partition)
+    header = read_header(b"".join(read(partition, 0).records))
+    assert header.timestamp_type == LOG_APPEND_TIME
+
+
+def test_a_disk_that_fails_an_own_append_is_reported(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = []
+    partition._rules.append_failed = lambda *failed: failures.append(failed)
+    monkeypatch.setattr(Segment, "append", _full)
+    with pytest.raises(StorageError) as refused:
+        append_own(partition)
+    assert failures == [(partition, refused.value)]
+    assert (partition.log.log_end_offset, partition.bytes_appended) == (0, 0)
+
+
+def _full(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, "no space left on device")

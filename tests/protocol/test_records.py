@@ -20,6 +20,7 @@ from tidelog_protocol.records import (
     Record,
     build_batch,
     build_end_transaction_marker,
+    build_own_batch,
     control_type,
     coordinator_epoch,
     crc_is_valid,
@@ -195,6 +196,25 @@ def test_what_is_built_is_read(records: list[Record], codec: Codec, log_append: 
     if log_append:
         records = [record._replace(timestamp=largest) for record in records]
     assert list(iter_records(memoryview(b"pad" + data), 3)) == records
+
+
+optional_bytes = st.none() | st.binary(max_size=70) | st.integers(64, 20_000).map(bytes)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(optional_bytes, optional_bytes), min_size=1, max_size=70),
+    st.integers(0, 2**62),
+    st.sampled_from(list(Codec)),
+)
+def test_a_broker_builds_its_own_records_in_the_same_bytes(
+    pairs: list[tuple[bytes | None, bytes | None]], base_offset: int, codec: Codec
+) -> None:
+    header, data = build_own_batch(pairs, NOW, base_offset, 7, codec)
+    records = [Record(base_offset + n, NOW, key, value) for n, (key, value) in enumerate(pairs)]
+    assert data == build_batch(records, base_offset=base_offset, leader_epoch=7, codec=codec)
+    read = read_header(data)
+    assert header._replace(batch_length=read.batch_length, crc=read.crc) == read
 
 
 @settings(derandomize=True, max_examples=200, deadline=None)

@@ -18,6 +18,7 @@ from tidelog_protocol.records import (
     Codec,
     Record,
     build_batch,
+    build_own_batch,
     crc_is_valid,
     iter_batches,
     iter_records,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog_storage.types import AppendResult
 
 __all__ = ["InternalTopic", "LoadedRecord", "Topics", "ensure", "java_hash", "partition_for"]
 
@@ -109,36 +109,48 @@ class InternalTopic:
         *,
         leader_epoch: int,
         now_ms: int,
-        transaction: tuple[int, int] | None = None,
-    ) -> AppendResult:
-        """Append the records as one batch, as leader in exactly `leader_epoch`.
+    ) -> int:
+        """Append the records as one batch, as leader in exactly `leader_epoch`: a coordinator that
+        does not know its successor yet must not write for it. Return the log's end.
 
         Raises StorageError. Nothing is woken or committed before `commit`, so that the caller can
-        update its state first. `transaction` is the producer id and epoch of an open one that the
-        batch belongs to.
+        update its state first.
         """
-        producer_id, producer_epoch = transaction or (-1, -1)
+        partition = self._partition(index)
+        log = partition.log
+        partition.append_own(
+            *build_own_batch(records, now_ms, log.log_end_offset, leader_epoch, self._codec), now_ms
+        )
+        return log.log_end_offset
+
+    def append_in_transaction(
+        self,
+        index: int,
+        records: Sequence[KeyValue],
+        producer: tuple[int, int],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> int:
+        """Append like `append`, as part of the open transaction of this producer id and epoch."""
         batch = build_batch(
             [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)],
             codec=self._codec,
-            base_sequence=-1 if transaction is None else 0,  # its value is not checked
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            transactional=transaction is not None,
+            base_sequence=0,  # its value is not checked
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            transactional=True,
         )
         return self.append_batch(
             index, memoryview(bytearray(batch)), leader_epoch=leader_epoch, now_ms=now_ms
         )
 
-    def append_batch(
-        self, index: int, batch: memoryview, *, leader_epoch: int, now_ms: int
-    ) -> AppendResult:
+    def append_batch(self, index: int, batch: memoryview, *, leader_epoch: int, now_ms: int) -> int:
         """Append a prebuilt batch like `append`."""
         partition = self._partition(index)
-        if not partition.is_leader or partition.leader_epoch != leader_epoch:
-            # A coordinator that does not know its successor yet must not write for it.
+        if partition.leader_epoch != leader_epoch:
             raise StorageError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return partition.append(batch, acks=-1, now_ms=now_ms, from_client=False)
+        return partition.append(batch, acks=-1, now_ms=now_ms, from_client=False).last_offset + 1
 
     def commit(self, index: int, end_offset: int, on_done: Callable[[ErrorCode], None]) -> None:
         """Call back when everything before `end_offset` is committed: with NONE, or why it may

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.image import PartitionImage
     from tidelog.replication.fetch_sessions import FetchedPartition
+    from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.inspection import Inspection
     from tidelog_storage.log import Log
     from tidelog_storage.types import (
@@ -288,15 +289,40 @@ class Partition:
                 inspection=inspection,
             )
         except StorageError as error:
-            if self._rules.append_failed is not None:
-                self._rules.append_failed(self, error)
+            self._append_failed(error)
             raise
-        self.bytes_appended += len(records)
+        self._appended(len(records))
+        return result
+
+    def append_own(self, header: BatchHeader, batch: bytes, now_ms: int) -> None:
+        """Append a batch that this broker has just built for the log's end, as a leader of its
+        epoch, as `append` does with acks=-1. It needs no check unless the settings change it."""
+        log, size = self.log, len(batch)
+        if not self.is_leader or header.leader_epoch != self.leader_epoch:
+            raise StorageError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if not log.config.keeps_own_batches or size > log.config.batch_bytes_max:
+            records = memoryview(bytearray(batch))
+            self.append(records, acks=-1, now_ms=now_ms, from_client=False)
+            return
+        if len(self.isr) < self.min_isr:
+            raise StorageError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        try:
+            log.append_placed(header, batch, now_ms)
+        except StorageError as error:
+            self._append_failed(error)
+            raise
+        self._appended(size)
+
+    def _append_failed(self, error: StorageError) -> None:
+        if self._rules.append_failed is not None:
+            self._rules.append_failed(self, error)
+
+    def _appended(self, size: int) -> None:
+        self.bytes_appended += size
         if self._sole_replica:
-            log.set_high_watermark(log.log_end_offset)
+            self.log.set_high_watermark(self.log.log_end_offset)
         else:
             self.advance_high_watermark()
-        return result
 
     def acknowledged(self, required_offset: int) -> ErrorCode | None:
         """Return the error code of an acks=-1 append up to `required_offset`; None while

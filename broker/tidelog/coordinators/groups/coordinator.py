@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = ["GroupCoordinator", "log_failure"]
 
 logger = logging.getLogger(__name__)
+_new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
 
 ANSWERS_AT_ONCE = 500  # of the parked requests of a group, in one turn of the loop
 ENCODED_AT_ONCE = 500  # offsets of a commit, in one turn of the loop
@@ -271,7 +272,7 @@ class GroupCoordinator:
 
     def now(self) -> Now:
         """Return the current time for the group machine."""
-        return Now(int(self._timers.time() * 1000), self._clock.wall_ms())
+        return _new(Now, (int(self._timers.time() * 1000), self._clock.wall_ms()))
 
     def partition_for(self, group_id: str) -> int:
         """Return a group's partition of `__consumer_offsets`."""
@@ -442,16 +443,16 @@ class GroupCoordinator:
         """Write offsets that take effect when this producer's transaction commits."""
         now = self.now()
         try:
-            result = self.topic.append(
+            end_offset = self.topic.append_in_transaction(
                 shard.index,
                 records or _encoded(changes),
+                producer,
                 leader_epoch=shard.leader_epoch,
                 now_ms=now.wall_ms,
-                transaction=producer,
             )
         except StorageError as error:
             return WRITE_ERRORS.get(error.code, error.code)
-        shard.appended_in_transaction(changes, result.last_offset + 1, producer[0], now)
+        shard.appended_in_transaction(changes, end_offset, producer[0], now)
         return await self.settled(shard)
 
     async def end_transaction(self, index: int, marker: memoryview) -> ErrorCode:
@@ -465,13 +466,13 @@ class GroupCoordinator:
         kind = control_type(next(iter_records(marker)))
         now = self.now()
         try:
-            result = self.topic.append_batch(
+            end_offset = self.topic.append_batch(
                 index, marker, leader_epoch=shard.leader_epoch, now_ms=now.wall_ms
             )
         except StorageError as error:
             return error.code
         is_commit = kind == ControlType.COMMIT
-        shard.ended(header.producer_id, result.last_offset + 1, now, is_commit=is_commit)
+        shard.ended(header.producer_id, end_offset, now, is_commit=is_commit)
         return await answer_of(partial(self.topic.commit, index, shard.end_offset))
 
     def write_tombstones(self, shard: GroupShard, changes: Sequence[OffsetChange]) -> None:
@@ -552,12 +553,12 @@ class GroupCoordinator:
         """Append records of a consumer, share or streams group as one batch, then apply them. The
         group may take the place of an empty classic one."""
         before = shard.groups.get(group.group_id)
-        first: list[KeyValue] = []
+        encoded = list(map(self._encode, records))
         if before is not None and before is not group:
             from tidelog.coordinators.groups.records import tombstones
 
-            first = tombstones(before)
-        error = self._append(shard, [*first, *map(self._encode, records)], (), now)
+            encoded = [*tombstones(before), *encoded]
+        error = self._append(shard, encoded, (), now)
         if error is ErrorCode.NONE:
             shard.groups[group.group_id] = group
             for record in records:
@@ -595,12 +596,12 @@ class GroupCoordinator:
         """Append one batch; after an error nothing is written."""
         now = now or self.now()
         try:
-            result = self.topic.append(
+            end_offset = self.topic.append(
                 shard.index, records, leader_epoch=shard.leader_epoch, now_ms=now.wall_ms
             )
         except StorageError as error:
             return WRITE_ERRORS.get(error.code, error.code)
-        shard.appended(changes, result.last_offset + 1, now)
+        shard.appended(changes, end_offset, now)
         return ErrorCode.NONE
 
 

@@ -164,7 +164,7 @@ class ShareCoordinator:
         """Append records in batches and apply them; stop at the first error."""
         for some in _batches(records):
             try:
-                result = self.topic.append(
+                end_offset = self.topic.append(
                     shard.index,
                     [each for _, each in some],
                     leader_epoch=shard.leader_epoch,
@@ -172,7 +172,7 @@ class ShareCoordinator:
                 )
             except StorageError as error:
                 return WRITE_ERRORS.get(error.code, error.code)
-            first_offset = result.last_offset - len(some) + 1
+            first_offset = end_offset - len(some)
             for number, (record, _) in enumerate(some):
                 shard.replay(record, first_offset + number)
         return ErrorCode.NONE

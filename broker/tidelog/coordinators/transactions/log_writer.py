@@ -36,10 +36,12 @@ async def append(
     """
     topic = led.topic
     try:
-        result = topic.append(shard.index, records, leader_epoch=shard.leader_epoch, now_ms=now_ms)
+        end_offset = topic.append(
+            shard.index, records, leader_epoch=shard.leader_epoch, now_ms=now_ms
+        )
     except StorageError as refusal:
         return WRITE_ERRORS.get(refusal.code, refusal.code)
-    end_offset = shard.end_offset = result.last_offset + 1
+    shard.end_offset = end_offset
     while True:
         error: ErrorCode = await answer_of(partial(topic.commit, shard.index, end_offset))
         if not led.holds(shard):

@@ -176,15 +176,15 @@ class MetadataTopicClient:
     async def _append(self, index: int, value: bytes, leader_epoch: int) -> int:
         now_ms = self.replicas.clock.wall_ms()
         try:
-            result = self._topic.append(
+            end_offset = self._topic.append(
                 index, [(None, value)], leader_epoch=leader_epoch, now_ms=now_ms
             )
         except StorageError as error:
             raise self._refused(index, error.code) from error
-        code = await called_back(partial(self._topic.commit, index, result.last_offset + 1))
+        code = await called_back(partial(self._topic.commit, index, end_offset))
         if code not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
             raise self._refused(index, code)
-        return result.last_offset
+        return end_offset - 1
 
     async def _produce(self, index: int, value: bytes) -> int:
         batch = build_batch([Record(0, self.replicas.clock.wall_ms(), None, value)])
