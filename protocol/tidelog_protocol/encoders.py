@@ -170,25 +170,40 @@ class _Writer:
         self.line(f"if {bare}: {self.append}(U[0])")
         self.line("else:")
         self.enter()
-        count, section, pieces = self.name("t"), self.name("s"), self.name("o")
+        if len(known) == 1 and known[0].kind != "struct":  # then this one is there
+            pieces = self.tagged(known[0], source)
+            tag = write_uvarint(1) + write_uvarint(cast("int", known[0].tag))
+            self.line(f"{self.append}({tag!r})")
+            self.line(f"{self.append}(uvarint(len({pieces}))); {self.append}({pieces})")
+        else:
+            self.some_tagged(known, source)
+        self.leave()
+
+    def tagged(self, field: Field, source: str) -> str:
+        """Write the value of a tagged field to a variable; return its name."""
+        outer, pieces = self.append, self.name("o")
+        self.line(f"{pieces} = []")
+        self.append = f"{pieces}.append"
+        self.value(field, f"{source}.{field.name}")
+        self.flush()
+        self.append = outer
+        self.line(f"{pieces} = join({pieces})")
+        return pieces
+
+    def some_tagged(self, known: list[Field], source: str) -> None:
+        """Write those fields that differ from their defaults, and before them their number."""
+        count, section = self.name("t"), self.name("s")
         self.line(f"{count} = 0; {section} = []")
-        outer = self.append
         for field in known:
-            place = f"{source}.{field.name}"
-            self.line(f"if not ({self.is_default(field, place, deep=True)}):")
+            self.line(f"if not ({self.is_default(field, f'{source}.{field.name}', deep=True)}):")
             self.enter()
-            self.line(f"{count} += 1; {pieces} = []")
-            self.append = f"{pieces}.append"
-            self.value(field, place)
-            self.flush()
-            self.line(f"{pieces} = join({pieces})")
+            pieces = self.tagged(field, source)
+            self.line(f"{count} += 1")
             self.line(f"{section} += ({write_uvarint(cast('int', field.tag))!r}, ")
             self.lines[-1] += f"uvarint(len({pieces})), {pieces})"
             self.leave()
-        self.append = outer
-        self.line(f"{outer}(uvarint({count}))")
-        self.line(f"{outer}(join({section}))")
-        self.leave()
+        self.line(f"{self.append}(uvarint({count}))")
+        self.line(f"{self.append}(join({section}))")
 
     def is_default(self, field: Field, place: str, *, deep: bool) -> str:
         """Return a condition: the field has its default; `deep` looks into structures too."""
@@ -230,19 +245,25 @@ class _Writer:
     def bytes_like(self, kind: str, place: str, *, nullable: bool) -> None:
         """Write a string or bytes."""
         data, length = self.name("v"), self.name("n")
-        self.line(f"{data} = {place}")
         encode = f"{data} = {data}.encode(); " if kind == "string" else ""
-        plus = " + 1" if self.flexible else ""
-        if nullable:
-            null = "0" if self.flexible else "-1"
-            self.line(f"if {data} is None: {length} = {null}; {data} = b''")
-            self.line(f"else: {encode}{length} = len({data}){plus}")
+        if self.flexible:
+            self.flush()
+        self.line(f"{data} = {place}")
+        if self.flexible and nullable:
+            self.line(f"if {data} is None: {self.append}(U[0])")
+            self.line("else:")
+            self.enter()
+        if self.flexible or not nullable:
+            self.line(f"{encode}{length} = len({data}){' + 1' if self.flexible else ''}")
         else:
-            self.line(f"{encode}{length} = len({data}){plus}")
+            self.line(f"if {data} is None: {length} = -1; {data} = b''")
+            self.line(f"else: {encode}{length} = len({data})")
         if kind == "string" and self.flexible:
             self.line(f"if {length} > {STRING_BYTES_MAX + 1}: raise StructError({TOO_LONG!r})")
         self.length(length, short=kind == "string")
         self.line(f"{self.append}({data})")
+        if self.flexible and nullable:
+            self.leave()
 
     def records(self, place: str, *, nullable: bool) -> None:
         """Write batches: their length, then the batches themselves by reference."""

@@ -226,6 +226,11 @@ class FrameReader:
         shared = self._shared
         end = self._start + count
         self._start = 0
+        if end >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(shared)
+            if end == size + _SIZE.size and size <= self._frame_bytes_max:  # mostly so: one frame
+                self._carried, self._spare = b"", None
+                return [shared[_SIZE.size : end]]
         frames: list[memoryview] = []
         position = 0
         while end - position >= 4:

@@ -329,7 +329,8 @@ class Connection(asyncio.BufferedProtocol):
         for index, frame in enumerate(frames):
             if self._parked:
                 self._hurry()
-            if self._blocked or (index and now() >= end):
+            is_busy = slots or self._out or self._throttling  # else it cannot be blocked
+            if (is_busy and self._blocked) or (index and now() >= end):
                 self._flush()
                 if self._blocked or now() >= end:
                     self._hold(frames[index:], are_copies=are_copies)
