@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.consumer.records import RECORDS, encoded_assignment
 from tidelog.coordinators.groups.consumer.requests import Heartbeat, check
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
 from tidelog.coordinators.groups.modern.records import decode, encode
@@ -13,6 +14,7 @@ from tidelog.coordinators.groups.now import Now
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.modern.member import Partitions
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.coordinators.groups.modern.requests import Answer
@@ -66,8 +68,17 @@ class Life:
     def heartbeat(self, request: Heartbeat) -> Answer:
         check("g", request, needs_member_id=True)
         step = self.group.heartbeat(request, self.topics, self.now)
-        self.append(step.records)
+        self.append(step.all_records("g"))
+        if step.moved is not None:
+            self.check_moved(step.moved)
         return step.answer
+
+    def check_moved(self, moved: ConsumerMember) -> None:
+        """A member that moves is the same as the one that its record makes."""
+        encoded = encode(RECORDS.assignment_record("g", moved))
+        assert encoded == encoded_assignment("g", moved) == self.log[-1]
+        replayed = self.group.members[moved.member_id]
+        assert moved._replace(subscription=replayed.subscription) == replayed
 
     def append(self, records: Iterable[Record]) -> None:
         for record in records:

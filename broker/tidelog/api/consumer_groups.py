@@ -115,11 +115,12 @@ class ConsumerGroupsApi:
                 error_code=refusal.code, error_message=refusal.message
             )
         assignment = None
-        if answer.assigned is not None:
+        assigned = answer.assigned
+        if assigned is not None:
             assignment = _HeartbeatAssignment(
                 topic_partitions=[
-                    _HeartbeatPartitions(topic_id=topic_id, partitions=partitions)
-                    for topic_id, partitions in _listed(answer.assigned)
+                    _HeartbeatPartitions(topic_id=each, partitions=sorted(assigned[each]))
+                    for each in sorted(assigned)
                 ]
             )
         response = ConsumerGroupHeartbeatResponse(

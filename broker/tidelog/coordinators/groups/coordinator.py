@@ -549,11 +549,15 @@ class GroupCoordinator:
         group: MemberGroup,
         records: Sequence[Record],
         now: Now | None = None,
+        last: tuple[KeyValue, Callable[[], None]] | None = None,
     ) -> ErrorCode:
-        """Append records of a consumer, share or streams group as one batch, then apply them. The
-        group may take the place of an empty classic one."""
+        """Append records of a consumer, share or streams group as one batch, then apply them;
+        `last` is the last one, encoded, and how it is applied. The group may take the place of an
+        empty classic one."""
         before = shard.groups.get(group.group_id)
         encoded = list(map(self._encode, records))
+        if last is not None:
+            encoded.append(last[0])
         if before is not None and before is not group:
             from tidelog.coordinators.groups.records import tombstones
 
@@ -563,6 +567,8 @@ class GroupCoordinator:
             shard.groups[group.group_id] = group
             for record in records:
                 group.replay(record)
+            if last is not None:
+                last[1]()
             self.watch(shard, group)
         return error
 

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 NO_PARTITIONS: Epochs = MappingProxyType({})
+_new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
 
 
 class ConsumerMember(NamedTuple):
@@ -53,6 +54,5 @@ class ConsumerMember(NamedTuple):
         self, state: MemberState, epoch: int, assigned: Epochs, revoking: Epochs
     ) -> ConsumerMember:
         """Return the member after a step."""
-        return ConsumerMember(
-            self.member_id, self.subscription, epoch, self.epoch, state, assigned, revoking
-        )
+        fields = self.member_id, self.subscription, epoch, self.epoch, state, assigned, revoking
+        return _new(ConsumerMember, fields)

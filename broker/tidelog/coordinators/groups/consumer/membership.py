@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.classic.group import Group
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.migration import upgraded
+from tidelog.coordinators.groups.consumer.records import encoded_assignment
 from tidelog.coordinators.groups.consumer.requests import check
 from tidelog.coordinators.groups.limits import assignor_names
 from tidelog.coordinators.groups.modern.membership import ModernMembership, group_of
@@ -51,15 +53,21 @@ class ConsumerMembership(ModernMembership):
             group.resume(now)
         step = group.heartbeat(request, coordinator.topics.seen_by(request.may_describe), now)
         records += step.records
+        last = None
+        if step.moved is not None:
+            last = encoded_assignment(group_id, step.moved), partial(group.moved_to, step.moved)
+        wrote, error = bool(records) or last is not None, ErrorCode.NONE
         if request.epoch < 0:
             error = coordinator.mixed.remove(shard, group, records)
-            if error is not ErrorCode.NONE:
-                raise RefusedError(error)
+        elif wrote:
+            error = coordinator.append_consumer(shard, group, records, now, last)
         else:
-            self._append(shard, group, records, now)
+            coordinator.watch_session(shard, group, now)
+        if error is not ErrorCode.NONE:
+            raise RefusedError(error)
         if isinstance(before, Group) and before.members:
             coordinator.upgraded(shard, before)
-        return step.answer, self._settling(shard, records)
+        return step.answer, self._settling(shard, wrote=wrote)
 
     def _group(
         self, shard: GroupShard, group_id: str, epoch: int
@@ -67,6 +75,8 @@ class ConsumerMembership(ModernMembership):
         """Return the group of a heartbeat, a new one if it may begin one. A classic group becomes
         one of KIP-848 with these records."""
         group = shard.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group, []
         if epoch == 0 and isinstance(group, Group) and not group.is_empty:
             limits = shard.limits_of("consumer", group_id)
             policy = self._coordinator.config.group_consumer_migration_policy

@@ -131,7 +131,8 @@ class MixedGroups:
         if generation is not None:
             return _joined(request, heartbeat.member_id, generation)
         topics = coordinator.topics.seen_by(request.may_describe)
-        answer, records = group.heartbeat(heartbeat, topics, now)
+        step = group.heartbeat(heartbeat, topics, now)
+        answer, records = step.answer, step.all_records(group.group_id)
         group.deadlines.must_sync(answer.member_id, request.rebalance_timeout_ms, now)
         if records:
             error = coordinator.append_consumer(shard, group, records)
@@ -204,9 +205,9 @@ class MixedGroups:
         """Append and apply records that remove members. A group whose other members all use the
         classic protocol becomes a classic group instead."""
         gone = {
-            key.member_id
-            for key, value in records
-            if value is None and isinstance(key, ConsumerGroupMemberMetadataKey)
+            each.key.member_id
+            for each in records
+            if each.value is None and isinstance(each.key, ConsumerGroupMemberMetadataKey)
         }
         size = len(group.members) - len(gone)
         if gone and size and self._may_downgrade(group, gone, size):

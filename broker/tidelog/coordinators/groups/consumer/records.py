@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from struct import Struct, pack
 from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.consumer.member import NO_PARTITIONS, ConsumerMember
 from tidelog.coordinators.groups.modern.member import LEAVING, Subscription
 from tidelog.coordinators.groups.modern.records import PartitionRecords, Record
+from tidelog.coordinators.groups.modern.states import MemberState
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import consumer_records
 from tidelog_protocol.messages.consumer_records import (
@@ -14,15 +16,19 @@ from tidelog_protocol.messages.consumer_records import (
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
 )
+from tidelog_protocol.primitives import write_uvarint
 
 if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.coordinators.groups.consumer.member import Epochs
+    from tidelog.replication.internal_topics import KeyValue
     from tidelog_protocol.messages.consumer_records import ConsumerGroupMemberMetadataValue
 
-__all__ = ["RECORDS"]
+__all__ = ["RECORDS", "encoded_assignment"]
 
+_CURRENT_KEY, _CURRENT_HEAD, _SHORT = Struct(">hh"), Struct(">hiib"), Struct(">h")
+_CURRENT_TYPE = 8
 _CurrentPartitions = ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
 
 
@@ -114,17 +120,42 @@ class _ConsumerRecords(PartitionRecords[ConsumerMember]):
 RECORDS = _ConsumerRecords(consumer_records, "ConsumerGroup")
 
 
+def encoded_assignment(group_id: str, member: ConsumerMember) -> KeyValue:
+    """Return the bytes of `assignment_record`, as `encode` does in three times the time: each step
+    of a member writes one."""
+    group, name = group_id.encode(), member.member_id.encode()
+    key = b"".join(
+        (_CURRENT_KEY.pack(_CURRENT_TYPE, len(group)), group, _SHORT.pack(len(name)), name)
+    )
+    state = min(MemberState.UNKNOWN, member.state)
+    head = _CURRENT_HEAD.pack(0, member.epoch, member.previous_epoch, state)
+    value = (head, _encoded(member.assigned), _encoded(member.revoking), b"\0")
+    return key, b"".join(value)
+
+
+def _encoded(epochs: Epochs) -> bytes:
+    """Return an array of topics, each with its partitions and, tagged, their epochs."""
+    parts = [write_uvarint(len(epochs) + 1)]
+    for topic in sorted(epochs):
+        found = epochs[topic]
+        partitions = sorted(found)
+        count, layout = write_uvarint(len(partitions) + 1), f">{len(partitions)}i"
+        given = count + pack(layout, *map(found.__getitem__, partitions))
+        tagged = b"\1\0" + write_uvarint(len(given))  # one field, with the tag 0
+        parts += (topic, count, pack(layout, *partitions), tagged, given)
+    return b"".join(parts)
+
+
 def _listed(epochs: Epochs) -> list[_CurrentPartitions]:
+    if not epochs:  # most members have nothing to revoke
+        return []
     listed = []
     for topic in sorted(epochs):
         found = epochs[topic]
         partitions = sorted(found)
+        given = list(map(found.__getitem__, partitions))
         listed.append(
-            _CurrentPartitions(
-                topic_id=topic,
-                partitions=partitions,
-                assignment_epochs=[found[each] for each in partitions],
-            )
+            _CurrentPartitions(topic_id=topic, partitions=partitions, assignment_epochs=given)
         )
     return listed
 
@@ -132,6 +163,8 @@ def _listed(epochs: Epochs) -> list[_CurrentPartitions]:
 def _epochs(listed: list[_CurrentPartitions], member_epoch: int) -> Epochs:
     """Return the epochs of the partitions, without topics that have none; before Kafka 4.3 a record
     did not have epochs."""
+    if not listed:
+        return NO_PARTITIONS
     found: dict[bytes, dict[int, int]] = {}
     for each in listed:
         epochs = each.assignment_epochs or [member_epoch] * len(each.partitions)

@@ -72,11 +72,11 @@ class ModernMembership:
         if error is not ErrorCode.NONE:
             raise RefusedError(error)
 
-    def _settling(self, shard: GroupShard, records: list[Record]) -> Settling | None:
-        """Return work that ends when these are committed, or what others have written before a
-        heartbeat that writes nothing; None if they are by now. RefusedError if a write has failed.
-        """
-        error = self._coordinator.settled_now(shard, wrote=bool(records))
+    def _settling(self, shard: GroupShard, *, wrote: bool) -> Settling | None:
+        """Return work that ends when what a heartbeat wrote is committed, or what others have
+        written before one that `wrote` nothing; None if it is by now. RefusedError if a write has
+        failed."""
+        error = self._coordinator.settled_now(shard, wrote=wrote)
         if error is None:
             return self._coordinator.settled_later(shard)
         if error is not ErrorCode.NONE:
@@ -85,7 +85,7 @@ class ModernMembership:
 
     async def _committed(self, shard: GroupShard, records: list[Record]) -> None:
         """Await what `_settling` returns; RefusedError if a write has failed."""
-        settling = self._settling(shard, records)
+        settling = self._settling(shard, wrote=bool(records))
         error = ErrorCode.NONE if settling is None else await settling
         if error is not ErrorCode.NONE:
             raise RefusedError(error)

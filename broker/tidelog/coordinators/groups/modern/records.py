@@ -48,7 +48,10 @@ _KINDS = {
     "streams": streams_group_records.TABLES,
 }
 _TABLES = {number: table for tables in _KINDS.values() for number, table in tables.items()}
-_PREFIXES = {key: _VERSION.pack(number) for number, (key, _) in _TABLES.items()}
+_CODECS = {
+    key: (_VERSION.pack(number), codec(key, 0), codec(value, 0))
+    for number, (key, value) in _TABLES.items()
+}
 _VALUE_PREFIX = _VERSION.pack(0)
 _KIND_OF = {key: kind for kind, tables in _KINDS.items() for key, _ in tables.values()}
 _GROUP_KEYS = (
@@ -192,10 +195,11 @@ def removes_group(record: Record) -> bool:
 def encode(record: Record) -> tuple[bytes, bytes | None]:
     """Return the bytes of a record."""
     key, value = record
-    encoded = _PREFIXES[type(key)] + codec(type(key), 0).encode(key)
+    prefix, key_codec, value_codec = _CODECS[type(key)]
+    encoded = prefix + key_codec.encode(key)
     if value is None:
         return encoded, None
-    return encoded, _VALUE_PREFIX + codec(type(value), 0).encode(value)
+    return encoded, _VALUE_PREFIX + value_codec.encode(value)
 
 
 def decode(key: bytes, value: bytes | None) -> Record | None:
