@@ -81,7 +81,8 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._received = bytearray()
-        self._answer: asyncio.Future[bytes] | None = None
+        self._on_answer: Callable[[bytes], None] | None = None
+        self._waiting: asyncio.Future[Any] | None = None
         self._turn = asyncio.Lock()
         self._transport: asyncio.Transport | None = None
 
@@ -103,28 +104,40 @@ class Connection(asyncio.Protocol):
         if len(self._received) < SIZE.size:
             return
         end = SIZE.size + SIZE.unpack_from(self._received)[0]
-        if len(self._received) == end and self._answer is not None:
-            answer, self._answer = self._answer, None
-            answer.set_result(bytes(self._received))
+        if len(self._received) == end and self._on_answer is not None:
+            frame, on_answer = bytes(self._received), self._on_answer
             self._received.clear()
+            self._on_answer = None
+            on_answer(frame)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the request that has no answer yet."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error or ConnectionResetError("no answer"))
+        """Fail the request that has no answer yet."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(error or ConnectionResetError("no answer"))
+
+    def send(
+        self,
+        request: Message,
+        version: int,
+        on_answer: Callable[[bytes], None],
+        waiting: asyncio.Future[Any],
+    ) -> None:
+        """Send a request and call back with the frame of its answer. `waiting` fails if the
+        connection is lost before."""
+        assert request.API_KEY is not None
+        assert self._transport is not None
+        assert self._on_answer is None
+        self._on_answer, self._waiting = on_answer, waiting
+        api = API[request.API_KEY]
+        header = RequestHeader(api.key, version, 1, "bench")
+        self._transport.write(b"".join(request_frame(api, header, request)))
 
     async def ask(self, request: Message, version: int) -> Any:
         """Send a request and return its answer."""
-        assert request.API_KEY is not None
-        assert self._transport is not None
-        api = API[request.API_KEY]
         async with self._turn:
-            self._answer = asyncio.get_running_loop().create_future()
-            header = RequestHeader(api.key, version, 1, "bench")
-            self._transport.write(b"".join(request_frame(api, header, request)))
-            frame = await self._answer
-        offset = SIZE.size + 4 + (api.response_header_version(version) >= 1)
-        return api.response_codec(version).decode(frame, offset)
+            answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+            self.send(request, version, answer.set_result, answer)
+            return decoded(request, version, await answer)
 
     def close(self) -> None:
         """Close it."""
@@ -141,7 +154,8 @@ class Group:
         self.joined_at = 0.0
         self.stable_at = 0.0
         self._waiting = size.members
-        self._held: dict[int, tuple[int, frozenset[int]]] = {}  # epoch and partitions of a member
+        self._epoch = 0  # the latest that a member is in
+        self._settled: dict[int, frozenset[int]] = {}  # partitions of members with their part of it
 
     def joined(self) -> None:
         """Note that one more member has joined."""
@@ -151,44 +165,83 @@ class Group:
 
     def holds(self, member: int, epoch: int, partitions: frozenset[int]) -> None:
         """Note what a member has; all is shared when each has its part of one epoch."""
-        self._held[member] = epoch, partitions
-        if self._waiting or self.stable_at:
-            return
+        if epoch > self._epoch:
+            self._epoch = epoch
+            self._settled.clear()
         share = self.size.partitions // self.size.members
-        epochs = {one for one, _ in self._held.values()}
-        if len(epochs) == 1 and all(len(each) == share for _, each in self._held.values()):
-            numbers = {number for _, each in self._held.values() for number in each}
-            if len(numbers) == self.size.partitions:
+        if epoch < self._epoch or len(partitions) != share:
+            self._settled.pop(member, None)
+            return
+        self._settled[member] = partitions
+        if len(self._settled) == self.size.members and not self.stable_at:
+            shared = frozenset[int]().union(*self._settled.values())
+            if len(shared) == self.size.partitions:
                 self.stable_at = time.perf_counter()
 
 
-async def consume(group: Group, number: int, connection: Connection) -> None:
-    """Be a member of KIP-848 until the group is stable: revoke and take what the answers say."""
-    epoch, owned, topic_id = 0, frozenset[int](), bytes(16)
-    partitions = ConsumerGroupHeartbeatRequest.TopicPartitions
-    member_id = f"member-{number}"
-    while not group.stable_at:
-        request = ConsumerGroupHeartbeatRequest(
+def decoded(request: Message, version: int, frame: bytes) -> Any:
+    """Return the answer in a frame."""
+    assert request.API_KEY is not None
+    api = API[request.API_KEY]
+    offset = SIZE.size + 4 + (api.response_header_version(version) >= 1)
+    return api.response_codec(version).decode(frame, offset)
+
+
+class Consumer:
+    """A member of KIP-848 that revokes and takes what the answers say, until the group is stable.
+    It costs little: there is no task for each of its steps."""
+
+    def __init__(self, group: Group, number: int, connection: Connection) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._group, self._number, self._connection = group, number, connection
+        self._owned = frozenset[int]()
+        self._request = ConsumerGroupHeartbeatRequest(
             group_id=group.name,
-            member_id=member_id,
-            member_epoch=epoch,
+            member_id=f"member-{number}",
             rebalance_timeout_ms=60_000,
             subscribed_topic_names=[TOPIC],
-            topic_partitions=[partitions(topic_id=topic_id, partitions=sorted(owned))]
-            if owned
-            else [],
+            topic_partitions=[],
         )
-        answer = await connection.ask(request, CONSUMER_VERSION)
-        check(answer)
-        if not epoch:
-            group.joined()
-        epoch = answer.member_epoch
+
+    def beat(self) -> None:
+        """Send a heartbeat; the first one joins."""
+        if self.ended.done():  # the connection is lost
+            return
+        if self._group.stable_at:
+            self.ended.set_result(None)
+        else:
+            self._connection.send(self._request, CONSUMER_VERSION, self._answered, self.ended)
+
+    def _answered(self, frame: bytes) -> None:
+        if self.ended.done():  # another member has failed
+            return
+        request = self._request
+        answer = decoded(request, CONSUMER_VERSION, frame)
+        if answer.error_code:
+            self.ended.set_exception(refusal(answer))
+            return
+        if not request.member_epoch:
+            self._group.joined()
+        request.member_epoch = answer.member_epoch
         if answer.assignment is not None:
-            owned = frozenset()
-            for each in answer.assignment.topic_partitions:
-                topic_id, owned = each.topic_id, frozenset(each.partitions)
-        group.holds(number, epoch, owned)
-        await asyncio.sleep(PAUSE_S)
+            given = answer.assignment.topic_partitions
+            request.topic_partitions = [
+                ConsumerGroupHeartbeatRequest.TopicPartitions(
+                    topic_id=each.topic_id, partitions=each.partitions
+                )
+                for each in given
+            ]
+            self._owned = frozenset(given[0].partitions) if given else frozenset()
+        self._group.holds(self._number, answer.member_epoch, self._owned)
+        self._loop.call_later(PAUSE_S, self.beat)
+
+
+async def consume(group: Group, number: int, connection: Connection) -> None:
+    """Be a member of KIP-848 until the group is stable."""
+    member = Consumer(group, number, connection)
+    member.beat()
+    await member.ended
 
 
 async def consume_classic(group: Group, number: int, connection: Connection) -> None:
@@ -254,7 +307,12 @@ def _divided(size: Size, joined: Any) -> list[SyncGroupRequest.SyncGroupRequestA
 def check(answer: Any) -> None:
     """RuntimeError if an answer, or a part of it, is an error."""
     if answer.error_code:
-        raise RuntimeError(f"{type(answer).__name__}: {ErrorCode(answer.error_code).name}")
+        raise refusal(answer)
+
+
+def refusal(answer: Any) -> RuntimeError:
+    """Return the error of an answer that is one."""
+    return RuntimeError(f"{type(answer).__name__}: {ErrorCode(answer.error_code).name}")
 
 
 async def stable_after(
