@@ -281,6 +281,7 @@ def _export(options: argparse.Namespace) -> None:
 
 def _replay(options: argparse.Namespace) -> None:
     from tidelog_pipeline.operations import Replay, Source, replay
+    from tidelog_pipeline.operations.folders import is_surely_missing
     from tidelog_pipeline.operations.replay import check
 
     target = _source(options)
@@ -303,6 +304,9 @@ def _replay(options: argparse.Namespace) -> None:
         options.format,
     )
     check(wanted)  # before Spark starts
+    settings = common.key_values(options.conf, "--conf")
+    if isinstance(source, str) and is_surely_missing(source, options.master, settings):
+        raise common.CommandError(f"there is no folder {source}")
     with _session(options, f"replay {options.topic}", options.format) as spark:
         done = replay(spark, wanted)
     if done.warning:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from support.history import broker, create_tiered, produce, wait_until_remote
 from support.spark import MARKS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +62,26 @@ def load(spark: SparkSession, servers: str):
         return reader.option("subscribe", topic).options(**options).load()
 
     return read
+
+
+@contextmanager
+def event_log(spark: SparkSession, folder: Path) -> Iterator[Path]:
+    """What `spark.eventLog.enabled` writes, of a part of a session."""
+    context, jvm = cast("Any", spark.sparkContext)._jsc.sc(), cast("Any", spark)._jvm
+    conf = context.getConf().set("spark.eventLog.compress", "false")
+    conf.set("spark.eventLog.rolling.enabled", "false")
+    place, hadoop = jvm.java.net.URI(folder.as_uri()), context.hadoopConfiguration()
+    listener = jvm.org.apache.spark.scheduler.EventLoggingListener(
+        "events", jvm.scala.Option.empty(), place, conf, hadoop
+    )
+    listener.start()
+    context.addSparkListener(listener)
+    try:
+        yield folder / "events"
+    finally:
+        context.listenerBus().waitUntilEmpty()
+        context.removeSparkListener(listener)
+        listener.stop()
 
 
 def rows(frame: DataFrame) -> list[tuple]:
@@ -179,3 +201,60 @@ def test_a_stream_reads_each_record_once_across_the_border(
     offsets = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))
     last = json.loads(offsets[-1].read_text().splitlines()[-1])
     assert sum(last[name].values()) == 900
+
+
+def test_a_stream_that_runs_on_takes_what_is_written_meanwhile(
+    spark: SparkSession, servers: str, tmp_path: Path
+) -> None:
+    name = create_tiered(servers, 2)
+    produce(servers, name, range(200))
+    wait_until_remote(servers, name)
+    for ends in ((250, 300), (350,)):  # two runs of one checkpoint
+        frame = (
+            spark.readStream.format("tidelog")
+            .option("kafka.bootstrap.servers", servers)
+            .option("subscribe", name)
+            .option("startingOffsets", "earliest")
+            .load()
+        )
+        query = (
+            frame.selectExpr("value")
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(processingTime="100 milliseconds")
+            .start()
+        )
+        try:
+            for end in ends:
+                produce(servers, name, range(end - 50, end))
+                query.processAllAvailable()
+                stored = spark.read.parquet(str(tmp_path / "out")).collect()
+                assert sorted(int(row.value.split()[0]) for row in stored) == list(range(end))
+        finally:
+            query.stop()
+
+
+def test_an_event_log_has_no_secrets(
+    spark: SparkSession, servers: str, topic: str, tmp_path: Path
+) -> None:
+    """The UI and a history server show it: plans of batches and of streams, and their tasks."""
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "kafka.sasl.jaas.config": f'{login} username="u" password="hush-sasl";',
+        "kafka.ssl.truststore.password": "hush-ssl",
+        "rsm.config.aws.secret.access.key": "hush-store",
+        "startingOffsets": "earliest",
+        "subscribe": topic,
+    }
+    with event_log(spark, tmp_path) as log:
+        frame = spark.read.format("tidelog").options(**given).load()
+        frame.write.parquet(str(tmp_path / "out"))
+        stream = spark.readStream.format("tidelog").options(**given).load()
+        writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+    events = log.read_text()
+    assert events.count("SparkListenerSQLExecutionStart") >= 2
+    assert "hush" not in events
+    assert "hush" not in "".join(file.read_text() for file in (tmp_path / "c").rglob("[0-9]*"))

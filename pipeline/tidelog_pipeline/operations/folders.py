@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "is_surely_missing"]
+
+_DEFAULT = "spark.hadoop.fs.defaultFS"
+_OF_FILES = ("HADOOP_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME")  # files there may set it, too
+
+
+def is_surely_missing(place: str, master: str, settings: Mapping[str, str]) -> bool:
+    """Whether it is known without Spark that there is no such folder: it would be on this machine's
+    disk, and is not."""
+    scheme, colon, rest = place.partition(":")
+    if colon and "/" not in scheme:
+        return scheme == "file" and not Path("/" + rest.lstrip("/")).exists()
+    is_local = settings.get("spark.master", master).startswith("local")
+    is_told = _DEFAULT in settings or any(map(os.environ.get, _OF_FILES))
+    return is_local and not is_told and not Path(place).exists()
 
 
 class Folder:

@@ -198,12 +198,14 @@ class Manifest:
         return 1 if self.last is None else self.last.number + 1
 
     def _publish(self, chunk: Chunk) -> None:
-        """Move what is still in the staging folder: a run may have been killed on the way."""
+        """Move what is still in the staging folder: a run may have been killed on the way. In an
+        object store a move is a copy and a deletion, so a file may be in both places."""
         if not self._folder.exists(chunk.staging):
             return
         for number, name in enumerate(chunk.files):
-            if self._folder.exists(f"{chunk.staging}/{name}"):
-                self._folder.move(f"{chunk.staging}/{name}", _target(chunk.number, number, name))
+            staged, target = f"{chunk.staging}/{name}", _target(chunk.number, number, name)
+            if self._folder.exists(staged) and not self._folder.exists(target):
+                self._folder.move(staged, target)
         self._folder.delete(chunk.staging)
 
 

@@ -25,11 +25,15 @@ class KilledError(Exception):
 
 
 class DiskFolder:
-    """What `Folder` does, by pathlib. It ends the process before its n-th change."""
+    """What `Folder` does, by pathlib. It ends the process before its n-th change.
 
-    def __init__(self, path: Path, left: int = 1 << 30) -> None:
+    With `copies` a move is a copy and a deletion, and replaces nothing, as in an object store.
+    """
+
+    def __init__(self, path: Path, left: int = 1 << 30, *, copies: bool = False) -> None:
         self._path = path
         self.left = left
+        self._copies = copies
 
     def _change(self) -> None:
         self.left -= 1
@@ -62,7 +66,14 @@ class DiskFolder:
     def move(self, name: str, target: str) -> None:
         self._change()
         (self._path / target).parent.mkdir(parents=True, exist_ok=True)
-        (self._path / name).rename(self._path / target)
+        if not self._copies:
+            (self._path / name).rename(self._path / target)
+            return
+        if self.exists(target):
+            raise FileExistsError(target)
+        shutil.copy(self._path / name, self._path / target)
+        self._change()
+        (self._path / name).unlink()
 
     def exists(self, name: str) -> bool:
         return (self._path / name).exists()
@@ -102,12 +113,13 @@ def offsets_in(path: Path) -> list[int]:
     return sorted(int(each.read_text()) for each in found)
 
 
+@pytest.mark.parametrize("copies", [False, True])
 def test_a_run_killed_anywhere_leaves_no_offset_twice_and_the_next_one_ends_it(
-    tmp_path: Path,
+    tmp_path: Path, copies: bool
 ) -> None:
     for killed in range(1, 200):
         path = tmp_path / str(killed)
-        folder = DiskFolder(path, killed)
+        folder = DiskFolder(path, killed, copies=copies)
         try:
             run(folder, path, 7)
         except KilledError:
@@ -115,7 +127,7 @@ def test_a_run_killed_anywhere_leaves_no_offset_twice_and_the_next_one_ends_it(
             assert there == sorted(set(there))
         else:
             break
-        run(DiskFolder(path), path, 9)
+        run(DiskFolder(path, copies=copies), path, 9)
         assert offsets_in(path) == list(range(9))
         assert Manifest(DiskFolder(path)).records == 9
         assert not [name for name in DiskFolder(path).names("_tidelog") if "staging" in name]
