@@ -69,14 +69,14 @@ def export(
     """
     wanted = wanted or Wanted()
     topic_id, ranges = source.ranges(wanted.start, wanted.end)
-    folder = Folder(spark, destination)
-    manifest = Manifest(folder)
     meant = Export(
         source.topic, topic_id, source.isolation_level, wanted.by_date, format=wanted.format
     )
-    manifest.check(meant)
-    before = manifest.records
     try:
+        folder = Folder(spark, destination)
+        manifest = Manifest(folder)
+        manifest.check(meant)
+        before = manifest.records
         target = _target(spark, folder, manifest, meant)
         left = resumed(manifest.covered, ranges, is_from_given=wanted.start is not None)
         if not left and manifest.last is None:

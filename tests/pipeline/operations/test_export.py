@@ -110,6 +110,10 @@ def test_bad_input_is_one_line_and_writes_nothing(
         with pytest.raises(OperationError, match=text) as caught:
             export(spark, source, str(tmp_path / place), wanted)
         assert "\n" not in str(caught.value)
+    for place, text in [("s3x://lake/t", "No FileSystem for"), ("a:b c", "Relative path in")]:
+        with pytest.raises(OperationError, match=text) as caught:
+            export(spark, Source(servers, topic), place)
+        assert "\n" not in str(caught.value)
     assert [each.name for each in tmp_path.iterdir()] == ["other"]
     assert [each.name for each in (tmp_path / "other").iterdir()] == ["data.csv"]
 

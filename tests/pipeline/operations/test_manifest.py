@@ -242,6 +242,17 @@ def test_records_are_plain_json(tmp_path: Path) -> None:
             "\tat org.apache.spark.Foo.bar(Foo.scala:1)\nCaused by: java.lang.IOException: other",
             "gone",
         ),
+        (
+            "An error occurred while calling o63.exists.\n: org.apache.hadoop.fs.s3a."
+            "AWSBadRequestException: getFileStatus on s3a://lake: 400\n\tat org.apache.hadoop.fs."
+            "s3a.S3AUtils.translateException(S3AUtils.java:261)\nCaused by: x.S3Exception: null",
+            "getFileStatus on s3a://lake: 400",
+        ),
+        (
+            "An error occurred while calling o9.save.\n: org.apache.spark.SparkException: lost\n\t"
+            "at x.Y.z(Y.scala:1)",
+            "org.apache.spark.SparkException: lost",
+        ),
         ("\n  [PATH_NOT_FOUND] Path does not exist: /x. SQLSTATE: 42K03", None),
         ("", "RuntimeError"),
     ],
