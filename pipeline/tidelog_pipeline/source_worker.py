@@ -23,7 +23,7 @@ def spare_next_tasks() -> None:
     again. Archives of the user stay: theirs may change.
     """
     for path in list(sys.path_importer_cache):
-        if _is_sparks(PurePath(path).name):
+        if any(map(_is_sparks, PurePath(path).parts)):  # packages in an archive have entries, too
             sys.path_importer_cache.pop(path, None)
     _freeze_once()
 
