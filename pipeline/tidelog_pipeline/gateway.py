@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from types import FrameType
 
 __all__ = ["JvmError", "end_jvm", "interrupt", "start_jvm"]
 
@@ -38,7 +41,8 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     errors = _Errors()
     try:
         try:
-            gateway = launch(conf, {"stderr": errors.end})
+            with _uninterrupted():
+                gateway = launch(conf, {"stderr": errors.end})
         finally:
             os.close(errors.end)
     except PySparkRuntimeError as error:
@@ -46,6 +50,30 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     errors.pass_on()
     gateway.errors = errors
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """An interrupt waits for the end of this, a second one does not: a JVM whose start nobody waits
+    for lives on for ever."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if came:
+            before(number, frame)
+        came.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def interrupt(*_: object) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -79,3 +80,20 @@ def test_what_a_jvm_says_comes_once_it_has_started(monkeypatch: pytest.MonkeyPat
         if thread.name == "errors of Spark":
             thread.join(60)
     assert capfd.readouterr().err == "early\nlate\n"
+
+
+@pytest.mark.usefixtures("no_jvm")
+def test_an_interrupt_waits_until_the_jvm_can_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+
+    def launch(_conf: object, _given: object) -> object:
+        signal.raise_signal(signal.SIGINT)
+        begun.append(1)
+        return SimpleNamespace()
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(java_gateway, "launch_gateway", launch)
+    with pytest.raises(KeyboardInterrupt):
+        start_jvm({})
+    assert begun == [1]
+    assert signal.getsignal(signal.SIGINT) is before
