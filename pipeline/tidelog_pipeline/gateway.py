@@ -54,8 +54,8 @@ def start_jvm(settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """An interrupt waits for the end of this, a second one does not: a JVM whose start nobody waits
-    for lives on for ever."""
+    """An interrupt waits for the end of this, a second one does not: a JVM that is left while it
+    starts never ends."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield

@@ -249,21 +249,24 @@ def _session(
     from tidelog_pipeline.spark import session
 
     settings = common.key_values(options.conf, "--conf")
-    spark = session(
-        f"tidelog {name}",
-        master=options.master,
-        settings=settings,
-        with_connector=False,
-        table_format=table_format,
-    )
+    spark = None
     signal.signal(signal.SIGINT, interrupt)
     try:
+        spark = session(
+            f"tidelog {name}",
+            master=options.master,
+            settings=settings,
+            with_connector=False,
+            table_format=table_format,
+        )
+        signal.signal(signal.SIGINT, interrupt)  # PySpark has set its own
         yield spark
     except KeyboardInterrupt:
         end_jvm()
         raise
     except BaseException:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
         raise
     spark.stop()
 
