@@ -188,6 +188,16 @@ def test_an_unclean_shutdown_ends_eligibility() -> None:
     assert new.eligible_leader_replicas == (3,)
 
 
+def test_a_removed_replica_is_not_eligible() -> None:
+    """It would be again once it is added with an empty log. Apache Kafka 4.3.1 keeps it."""
+    moving = {"replicas": (2, 3, 1), "adding_replicas": (3,), "removing_replicas": (2,)}
+    old = partition(isr=(2,), leader=2, eligible_leader_replicas=(1,))._replace(**moving)
+    new = changed(old, eligible=True, min_isr=2, isr=[2, 3])
+    assert new is not None
+    assert (new.replicas, new.leader, new.isr) == ((3, 1), 3, (3,))
+    assert new.eligible_leader_replicas == (1,)
+
+
 def test_the_last_known_leader_leads_if_no_other_replica_is_left() -> None:
     old = partition(isr=(), leader=-1, last_known_eligible_leader_replicas=(2,))
     assert changed(old, (1, 3), eligible=True, min_isr=2) is None
