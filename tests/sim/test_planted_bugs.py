@@ -60,11 +60,11 @@ FOUND_AT = {
     "guard-not-checked": 29,
     "markers-before-the-decision-is-committed": 8,
     "markers-forgotten-at-load": 1,
-    "nothing-verified": 7,
+    "nothing-verified": 17,
     "pending-offsets-not-loaded": 7,
-    "zombie-members-commit": 24,
+    "zombie-members-commit": 51,
     # remote tier
-    "aborted-transactions-end-with-their-segment": 9,
+    "aborted-transactions-end-with-their-segment": 12,
     "files-are-ahead-of-what-they-have": 12,
     "one-id-for-all-tries": 9,
     "open-transactions-are-copied": 9,
@@ -74,7 +74,7 @@ FOUND_AT = {
     "the-log-start-stays-when-the-tier-goes": 43,
     "the-segment-of-the-log-start-goes": 9,
     "the-store-before-the-metadata": 9,
-    "unfinished-segments-are-read": 12,
+    "unfinished-segments-are-read": 9,
     # work of a part of the seeds
     "append-time-of-the-producer": 41,
     "elect-past-the-in-sync": 67,

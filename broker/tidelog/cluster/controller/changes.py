@@ -195,7 +195,11 @@ class PartitionDraft:
     # ---- eligible leader replicas (KIP-966) ---------------------------------------------------
 
     def _collect_eligible(self) -> None:
-        """Keep replicas that leave an ISR below the minimum: they have all committed records."""
+        """Keep replicas that leave an ISR below the minimum: they have all committed records.
+
+        Not those that a reassignment has removed, which Kafka keeps: one would still count when it
+        is added again, with an empty log.
+        """
         if not self._rules.eligible_enabled:
             return
         if len(self.isr) >= self._rules.min_isr:
@@ -205,7 +209,9 @@ class PartitionDraft:
         self._eligible = [
             replica
             for replica in candidates
-            if replica not in self.isr and replica not in self.unclean_shutdowns
+            if replica in self.replicas
+            and replica not in self.isr
+            and replica not in self.unclean_shutdowns
         ]
 
     def _set_eligible(self) -> None:
