@@ -83,7 +83,7 @@ class SignedTokens:
         if found is None:
             self._keys.want()
             raise jwt.InvalidTokenError(f"there is no key for {algorithm} with kid {kid!r}")
-        key = jwt.PyJWK(dict(found), algorithm=algorithm)
+        key = _key_of(found, algorithm)
         if _is_short(key.key, algorithm):
             raise jwt.InvalidKeyError(f"a key is too short for {algorithm}")
         expected = self._expected
@@ -123,6 +123,14 @@ def _are_scopes(value: object) -> bool:
         return True
     names = [each.strip() for each in scopes if isinstance(each, str)]
     return len(names) == len(scopes) == len(set(names)) and all(names)
+
+
+def _key_of(found: Mapping[str, Any], algorithm: str) -> jwt.PyJWK:
+    """Return a key of the set; PyJWTError if it lacks a part."""
+    try:
+        return jwt.PyJWK(dict(found), algorithm=algorithm)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise jwt.InvalidKeyError(f"a key of the set is invalid: {error!r}") from None
 
 
 def _is_short(key: Any, algorithm: str) -> bool:
