@@ -104,8 +104,8 @@ FOUND_AT = {
     # dead branches
     "copies-of-dead-branches-count": 1,
     "followers-begin-with-one-epoch": 1,
-    "reads-run-into-dead-branches": 3,
-    "segments-are-found-by-offset-alone": 3,
+    "reads-run-into-dead-branches": 0,
+    "segments-are-found-by-offset-alone": 1,
     # changing voters
     "commit-by-the-old-majority": 1,
     "truncated-voters-stay": 1,
