@@ -42,9 +42,11 @@ class ClusterClient:
             opening = asyncio.get_running_loop().create_task(
                 WireConnection.open(machine, self.name)
             )
-            done, _ = await asyncio.wait([opening], timeout=1.0)
+            try:
+                done, _ = await asyncio.wait([opening], timeout=1.0)
+            finally:
+                opening.cancel()  # also if this client has ended: nobody would take its error
             if not done:
-                opening.cancel()
                 raise Lost(f"no connection to {host_of(node_id)}")
             known = self._connections[node_id] = opening.result()
         return known
