@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -380,3 +380,23 @@ def test_corrupt_records_are_a_protocol_error() -> None:
         decode(key, value[:-1])
     with pytest.raises(ProtocolError):
         decode(key[:-1], value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rack_id", "r"),
+        ("client_id", "c"),
+        ("client_host", "/10.0.0.1"),
+        ("topic_names", ("u",)),
+        ("topic_regex", "t*"),
+        ("rebalance_timeout_ms", 1000),
+        ("server_assignor", "range"),
+    ],
+)
+def test_what_a_member_says_anew_is_known(field: str, value: Any) -> None:
+    life = Life(t=4, u=2)
+    epoch = life.join("a", "t").epoch
+    life.beat("a", epoch, **{field: value})
+    known = getattr(life.group.members["a"].subscription, field)
+    assert known == (frozenset(value) if field == "topic_names" else value)

@@ -173,10 +173,9 @@ def in_turns(
     Work of one part is answered at once. Else the loop has a turn between parts, and a coroutine
     returns the response; the request is parked meanwhile: it ends with the connection.
     """
-    try:
-        next(parts)
-    except StopIteration as end:
-        return finish(context, end.value)
+    is_over, result = _went_on(parts)
+    if is_over:
+        return finish(context, result)
     peer = _PartPeer(context.peer)
     own = peer.context_of(context)
 
@@ -206,10 +205,7 @@ async def _remaining(
         await asyncio.sleep(0)
         if peer.response.cancelled():
             raise asyncio.CancelledError
-        try:
-            next(parts)
-        except StopIteration as end:
-            is_over, result = True, end.value
+        is_over, result = _went_on(parts)
     response = finish(own, result)
     if own.deferred is None:
         return response
@@ -222,11 +218,10 @@ def at_once(work: Any) -> Any:
     """Return the result of work, a generator if it yields between its parts, without turns."""
     if work.__class__ is not GeneratorType:
         return work
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
+    is_over = False
+    while not is_over:
+        is_over, result = _went_on(work)
+    return result
 
 
 async def with_turns(work: Any) -> Any:
@@ -235,11 +230,19 @@ async def with_turns(work: Any) -> Any:
     if work.__class__ is not GeneratorType:
         return work
     while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
+        is_over, result = _went_on(work)
+        if is_over:
+            return result
         await asyncio.sleep(0)
+
+
+def _went_on(work: Generator[None, None, Any]) -> tuple[bool, Any]:
+    """Do the next part of work; return whether it is over, and its result then."""
+    try:
+        next(work)
+    except StopIteration as end:
+        return True, end.value
+    return False, None
 
 
 def in_parts(api_key: int, handler: Handler) -> Handler:

@@ -45,7 +45,7 @@ class ClusterClient:
             try:
                 done, _ = await asyncio.wait([opening], timeout=1.0)
             finally:
-                opening.cancel()  # also if this client has ended: nobody would take its error
+                opening.cancel()  # a client that has ended leaves no attempt behind
             if not done:
                 raise Lost(f"no connection to {host_of(node_id)}")
             known = self._connections[node_id] = opening.result()
