@@ -194,6 +194,21 @@ def test_one_change_at_a_time() -> None:
     done(one, end_transaction(one, ending(5), 20, new_id))
 
 
+@pytest.mark.parametrize("is_commit", [False, True])
+def test_the_next_transaction_may_end_before_the_markers_of_this_one(is_commit: bool) -> None:
+    """A producer that dropped all it had goes on with the new epoch: it waits, unfenced."""
+    one = transaction(S.ONGOING)
+    value = done(one, end_transaction(one, ending(5), 20, new_id))
+    completed = complete_transaction(one, ProducerIdAndEpoch(7, 5), is_commit=True, now_ms=21)
+    assert (value.state, one.pending) == (S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
+    for asked in (ending(6, is_commit=is_commit), ending(4), ending(6, producer_id=8)):
+        assert end_transaction(one, asked, 22, new_id) is ErrorCode.CONCURRENT_TRANSACTIONS
+    done(one, completed)
+    decision = end_transaction(one, ending(6, is_commit=is_commit), 23, new_id)
+    assert isinstance(decision, TransactionValue) is not is_commit
+    assert one.value.state is S.COMPLETE_COMMIT
+
+
 def test_strangers() -> None:
     for mine, wanted in (
         (ProducerIdAndEpoch(8, 5), ErrorCode.INVALID_PRODUCER_ID_MAPPING),

@@ -224,12 +224,13 @@ def _end_with_bump(
     )
     is_bump_retry = not is_fence and value.producer_epoch == producer.producer_epoch + 1
     is_retry = is_bump_retry or is_overflow_retry
+    # Checked first: the producer may end its next transaction before the markers are written.
+    if transaction.pending is not None and not is_fence:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
     if value.producer_id != producer.producer_id and not is_overflow_retry:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if not _is_valid_epoch(value, ending, is_fence=is_fence, is_retry=is_retry):
         return ErrorCode.PRODUCER_FENCED
-    if transaction.pending is not None and not is_fence:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
     is_empty = value.state is not _S.ONGOING
     if is_empty and (value.state in PREPARED or is_retry):
         return _already(value.state, is_commit=ending.is_commit)
