@@ -33,6 +33,8 @@ from tidelog.coordinators.groups.admin import GroupAdmin
 from tidelog.coordinators.groups.classic.membership import ClassicMembership
 from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
+from tidelog.coordinators.groups.records import decode
+from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.groups.share.driven import DrivenTasks
 from tidelog.coordinators.groups.share.end_offsets import EndOffsets
 from tidelog.coordinators.groups.share.membership import ShareMembership
@@ -46,7 +48,9 @@ from tidelog.security.authorizer import Authorizer
 from tidelog.security.principal import ANONYMOUS
 from tidelog.simulation.disk import SimDisk
 from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.frames import RequestHeader, decode_response_header, request_frame
+from tidelog_protocol.records import iter_batches, iter_records
 from tidelog_storage.config import LogConfig
 from tidelog_storage.manager import LogManager
 
@@ -361,6 +365,22 @@ class GroupBroker:
     def log_bytes(self, index: int) -> bytes:
         path = f"/data/{GROUP_METADATA_TOPIC}-{index}/{0:020}.log"
         return self.disk.files().read_bytes(path)
+
+    def compacted(self, group_id: str) -> Any:
+        """Load a group from what compaction leaves, with no tombstones."""
+        index = self.coordinator.partition_for(group_id)
+        log = self.log_bytes(index)
+        latest: dict[bytes, bytes | None] = {}
+        for position, _ in iter_batches(log):
+            for record in iter_records(log, position):
+                latest.pop(record.key, None)
+                latest[record.key] = record.value
+        shard = GroupShard(index, 0)
+        for key, value in latest.items():
+            change = decode(key, value)
+            if value is not None and change is not None:
+                shard.replay(change, 0, self.coordinator.now())
+        return shard.groups.get(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 def version_range(key: ApiKey) -> range:

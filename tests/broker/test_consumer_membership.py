@@ -22,8 +22,6 @@ from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.control import broker_state
 from tidelog.coordinators.groups.classic.group import Group
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
-from tidelog.coordinators.groups.records import decode
-from tidelog.coordinators.groups.shard import GroupShard
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -35,7 +33,6 @@ from tidelog_protocol.messages.group_admin import (
     ListGroupsRequest,
 )
 from tidelog_protocol.messages.group_offsets import OffsetDeleteRequest, OffsetFetchRequest
-from tidelog_protocol.records import iter_batches, iter_records
 from tidelog_storage.types import StorageError
 
 NONE = ErrorCode.NONE
@@ -535,25 +532,9 @@ class Lives:
 
     def kill(self) -> None:
         before = self.broker.admin.find("g")
-        assert_same(before, self.compacted())
+        assert_same(before, self.broker.compacted("g"))
         self.broker.kill()
         assert_same(before, self.broker.admin.find("g"))
-
-    def compacted(self) -> Any:
-        """Load the group from what compaction leaves, with no tombstones."""
-        index = self.broker.coordinator.partition_for("g")
-        log = self.broker.log_bytes(index)
-        latest = {}
-        for position, _ in iter_batches(log):
-            for record in iter_records(log, position):
-                latest.pop(record.key, None)
-                latest[record.key] = record.value
-        shard = GroupShard(index, 0)
-        for key, value in latest.items():
-            change = decode(key, value)
-            if value is not None and change is not None:
-                shard.replay(change, 0, self.broker.coordinator.now())
-        return shard.groups.get("g", ErrorCode.GROUP_ID_NOT_FOUND)
 
     def settle(self) -> None:
         """Once nothing disturbs them, all members reach the target assignment."""

@@ -690,6 +690,8 @@ def play(seed: int) -> None:
             if clients[place].instance_id is not None:  # it dies, and another takes its place
                 clients[place] = new(number, clients[place].instance_id)
         elif action < 0.28:
+            if isinstance(broker.admin.find("g"), ConsumerGroup):
+                assert_nothing_is_left_behind(broker)
             broker.kill()
             for each in clients:
                 if isinstance(each, ClassicClient) and (each.joining or each.syncing):
@@ -704,7 +706,32 @@ def play(seed: int) -> None:
     assert len(owners(clients)) == 8
 
 
+def assert_nothing_is_left_behind(broker: GroupBroker) -> None:
+    """Of members that the group had before it was a classic one, compaction leaves no record."""
+    before, after = consumer_group(broker), broker.compacted("g")
+    assert (after.members, after.targets, after.epoch) == (
+        before.members,
+        before.targets,
+        before.epoch,
+    )
+
+
 # ---- sessions ------------------------------------------------------------------------------------
+
+
+def test_members_of_a_group_that_is_classic_again_have_sessions() -> None:
+    """A static member swaps its protocol, with the same subscription: nobody has to join again."""
+    broker = GroupBroker()
+    new, other = ConsumerClient(broker, "new", instance_id="i"), ClassicClient(broker)
+    settle(broker, [new, other])
+    new.owned.clear()
+    back = ClassicClient(broker, instance_id="i")
+    assert back.join().error_code == NONE
+    assert classic_group(broker).state is GroupState.STABLE
+    for _ in range(20):
+        broker.time.pass_(3)
+        other.beat()
+    assert classic_group(broker).members.keys() == {other.member_id}, "the other is dead"
 
 
 def test_a_static_member_that_comes_back_under_its_own_id_has_a_session() -> None:

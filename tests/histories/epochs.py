@@ -6,7 +6,7 @@
 - No epoch goes back: that of a member, and those in which members of a group join.
 - No member commits to a partition that another one has, or got in a later epoch.
 - An instance has one process at a time, and what a process had that has left for a while is kept
-  for the next one.
+  for the next one. A process whose place another one has is not answered any more.
 - A member whose heartbeats are answered in time is not put out of its group.
 
 What is certain: a member stays for a session after a heartbeat that its coordinator answered, and
@@ -94,6 +94,15 @@ def _stays(
                         f" {beat.span.completed:.3f}, and {text}",
                     )
                 other.replaced(beat.span.invoked)
+                if beat.outcome is Outcome.OK and beat.term is not None:
+                    other.replaced_at = beat.span.completed
+            stay.replaced_at = math.inf
+        elif beat.outcome is Outcome.OK and stay.replaced_at < beat.span.invoked and beat.term:
+            yield Anomaly(
+                "two processes of an instance",
+                f"{beat.member_id} of {group} is answered at {beat.span.completed:.3f}, and another"
+                f" one has been {beat.instance} since {stay.replaced_at:.3f}",
+            )
         if stay.is_put_out(beat):
             yield Anomaly(
                 "needless fence",
@@ -118,11 +127,13 @@ class _Stay:
 
     def __init__(self, first: Beat, session_s: float) -> None:
         self.member_id, self.instance = first.member_id, first.instance
+        self.replaced_at = math.inf  # by another process of the instance
         self._session_s = session_s
         self._session_end = self._revoked_by = -math.inf
         self._rebalance_s = math.inf
         self._since: dict[Place, float] = {}  # what it has
         self._told: frozenset[Place] = frozenset()  # what it may have
+        self._holds: frozenset[Place] = frozenset()  # what it has by its own words, and was told
         self._kept: frozenset[Place] | None = None  # all that is not in doubt; None: nothing is
         self._joined_at = math.inf  # of a classic member that has not synced since, and has things
         self._epoch = 0  # as it was answered
@@ -163,6 +174,8 @@ class _Stay:
         at = beat.span.invoked
         if beat.rebalance_s is not None:
             self._rebalance_s = beat.rebalance_s
+        if beat.owned is not None or beat.epoch <= 0:
+            self._holds = beat.owned or frozenset()
         if beat.epoch == AWAY and beat.outcome is Outcome.OK and self._lost == 0:
             self._leave_for_a_while(at)
         elif beat.is_classic and beat.epoch == 0 and beat.owned:
@@ -219,6 +232,7 @@ class _Stay:
         self._epoch = beat.answered_epoch
         if beat.assigned is not None:
             self._told = beat.assigned
+            self._holds |= beat.assigned
             if beat.is_classic:
                 self._give_up(self._since.keys() - beat.assigned, at)
                 self._joined_at = math.inf
@@ -230,7 +244,7 @@ class _Stay:
                 self._since.setdefault(place, beat.span.completed)
         if beat.is_classic:
             self._revoked_by = at + self._rebalance_s
-        elif not self._since.keys() <= self._told:
+        elif not self._holds <= self._told:
             self._revoked_by = min(self._revoked_by, at + self._rebalance_s)
         elif beat.assigned is not None or self._lost == 0:
             self._revoked_by = math.inf

@@ -149,6 +149,23 @@ def test_an_instance_has_one_process(at: float, found: list[str]) -> None:
     assert kinds(of_instance(*FIRST, beat("k", at, (0, 2), "-"))) == found
 
 
+def test_a_process_that_was_replaced_is_not_answered() -> None:
+    """Its session has ended, and another process of the instance has come."""
+    replaced = of_instance(*FIRST, beat("k", 12, (0, 2), "-"))
+    late = of_instance(beat("m", 13, (1, 1)))
+    assert kinds([*replaced, *late]) == ["two processes of an instance"]
+    assert kinds([*replaced, *of_instance(refused("m", 13, 1, "FENCED_INSTANCE_ID"))]) == []
+    assert kinds([*replaced, *of_instance(beat("m", 23, (0, 3), "-"), beat("m", 24, (3, 3)))]) == []
+
+
+def test_what_a_member_has_in_doubt_is_to_be_given_up_in_time() -> None:
+    """The answer to its join is lost, and with it what it was given then."""
+    joined = [lost("m", 0, 0, "-"), beat("m", 0.5, (0, 1), "-", assigned="pq")]
+    told = [beat("m", 1, (1, 1), "pq", assigned="p"), beat("m", 2, (1, 1))]
+    out = refused("m", 5.2, 1, "UNKNOWN_MEMBER_ID", "-")
+    assert kinds([*joined, *told, out]) == []
+
+
 def test_epochs_do_not_go_back() -> None:
     assert kinds([*FIRST, beat("m", 2, (2, 1))]) == ["epoch went back"]
     other = [beat("m", 0, (0, 7), "-"), beat("n", 2, (0, 6), "-")]

@@ -118,7 +118,7 @@ class Checkers:
             if before.powerless_life is None:
                 before.powerless_life = self.machine.life
             for committed in self.history.committed.values():
-                committed.acked = -1
+                committed.acked = committed.told = -1
         if how == "stop":
             self._check_clean_stop()
 

@@ -8,11 +8,13 @@ Chance brings in seconds what takes a random run of everything much longer.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sim.cluster.admin import ClusterAdmin
 from sim.cluster.faults import ClusterFaults, draw_cluster_plan
+from sim.cluster.work.consumer_groups import GROUP
 from sim.cluster.world import START_S_MAX, WHOLE_S_MAX, ClusterWorld
+from sim.coordinator_falls import fall_again_and_again
 from tidelog.simulation.loop import SimLoop
 from tidelog.simulation.machine import in_lane
 
@@ -49,6 +51,7 @@ class GroupsWorld(ClusterWorld):
 
     has_tier = False
     kinds_of_work = ("consumer groups",)
+    group: ClassVar[str] = GROUP
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
         plan = draw_plan(seed)
@@ -69,7 +72,9 @@ class GroupsWorld(ClusterWorld):
             await self.served([self.spawn("admin", self.transactions.create())], "topics")
             self.transactions.start()
         self.work.start()
+        falls = self.spawn("test", fall_again_and_again(self, self.group))
         await self.faults.run()
+        await falls
         self.is_quiet = self.all_written = True
         await self.work.finish()
         if self.transactions.is_on:

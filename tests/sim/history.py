@@ -91,11 +91,19 @@ class TopicHistory:
 
 
 class Committed:
-    """The offsets one group commits to one partition: numbers that rise with each attempt."""
+    """The offsets one group commits to one partition: numbers that rise with each attempt.
+
+    `told`: the highest that a coordinator has told anybody, acknowledged or not.
+    """
 
     def __init__(self) -> None:
         self.tried = 0
-        self.acked = -1
+        self.acked = self.told = -1
+
+    @property
+    def least(self) -> int:
+        """No later answer of the coordinator is below it."""
+        return max(self.acked, self.told)
 
     def next(self) -> int:
         """A number to commit that was never used."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.cluster.transactions_habits import habits_of
+from sim.cluster.transactions_streams import APPLICATION
+from sim.cluster.work.streams_groups import GROUP
 from sim.consumer_groups import GroupsWorld, run_groups
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ class StreamsWorld(GroupsWorld):
     """A run of one group."""
 
     kinds_of_work = ("streams groups",)
+    group = GROUP
 
 
 def run_streams_groups(seed: int) -> dict[str, int]:
@@ -30,6 +33,7 @@ class ExactlyOnceWorld(GroupsWorld):
 
     is_about_transactions = True
     kinds_of_work = ()
+    group = APPLICATION
 
     @staticmethod
     def transaction_habits(seed: int) -> Habits:

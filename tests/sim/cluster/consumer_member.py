@@ -7,6 +7,8 @@ all about itself when it joins and after each error, as the answer may be lost; 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.client import PAUSE_S
@@ -29,10 +31,13 @@ LATE = ABANDON | {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.STALE_MEMBER_EPOCH}
 LEAVE, LEAVE_FOR_A_WHILE = -1, -2
 REVOKE_LATER = 0.3  # with each heartbeat
 HANG_UP = 0.06  # with each heartbeat
+HANG_UP_WITH_NEWS = 0.25  # with one that says that it has something else: its epoch may move
 SLEEP = 0.03
 SLEEP_S = (0.3, 4.0)
 NEW_SUBSCRIPTION = 0.02
 KEEP_ID = 0.5
+COMMIT_LATE = 0.3  # of what it gives up
+LATE_S = (0.0, 0.3, 1.0)
 LISTS_EACH = 0.1  # a topic comes once for each partition, which Kafka understands
 
 _Owned = ConsumerGroupHeartbeatRequest.TopicPartitions
@@ -57,7 +62,8 @@ class ConsumerMember(MemberProcess):
             try:
                 await asyncio.sleep(self.rng.uniform(*BEAT_S))
                 await self._reconcile()
-                if not self.world.is_quiet and self.rng.random() < HANG_UP:
+                hang_up = HANG_UP if self.held == self._said else HANG_UP_WITH_NEWS
+                if not self.world.is_quiet and self.rng.random() < hang_up:
                     await self.hang_up(self._request(), 1)
                 await self._beat()
                 if self.epoch > 0 and self.rng.random() < COMMIT:
@@ -90,11 +96,22 @@ class ConsumerMember(MemberProcess):
             return
         if gone and self.rng.random() < COMMIT:
             await self.commit_some(gone)
+        if gone and not self.world.is_quiet and self.rng.random() < COMMIT_LATE:
+            self._threads.append(self.world.spawn(self.name, self._commit_late(gone)))
         new = self.target - self.held
         self.held = self.target
         if new:
             self.world.history.count("partitions taken")
             await self.look(new)
+
+    async def _commit_late(self, gone: frozenset[Place]) -> None:
+        """A thread of the process commits, in the epoch of now, what has been given up by then."""
+        thread = copy(self)
+        thread.client = self.new_client()
+        await asyncio.sleep(self.rng.choice(LATE_S))
+        with contextlib.closing(thread.client), contextlib.suppress(Lost):
+            await thread.commit_some(gone)
+            self.world.history.count("late commits of what was given up")
 
     # -- requests ----------------------------------------------------------------------------------
 

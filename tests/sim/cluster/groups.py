@@ -163,19 +163,20 @@ async def check_offsets(world: ClusterWorld, client: CoordinatorClient, group: s
 
 
 async def look_at_offsets(world: ClusterWorld, client: CoordinatorClient, group: str) -> ErrorCode:
-    """What a group has committed is no older than what was acknowledged before asking.
+    """What a group has committed is no older than what was acknowledged, or told anybody, before
+    asking.
 
     If who answers may be an earlier coordinator, it may not know of the newest. The error if it
     cannot tell now; Lost if it does not answer.
     """
-    acked = {
-        (name, index): committed.acked
+    least = {
+        (name, index): committed.least
         for (of, name, index), committed in world.history.committed.items()
-        if of == group and committed.acked >= 0
+        if of == group and committed.tried
     }
     topics = [
         OffsetFetchRequest.OffsetFetchRequestTopics(name=name, partition_indexes=[index])
-        for name, index in acked
+        for name, index in least
     ]
     if not topics:
         return ErrorCode.NONE
@@ -192,12 +193,13 @@ async def look_at_offsets(world: ClusterWorld, client: CoordinatorClient, group:
     for topic in response.groups[0].topics:
         for answer in topic.partitions:
             key = (topic.name, answer.partition_index)
-            tried = world.history.commits(group, *key).tried
+            committed = world.history.commits(group, *key)
             require(
-                (-1 if term is None else acked[key]) <= answer.committed_offset <= tried,
-                f"{group} committed {acked[key]} to {key}, tried {tried}, and has"
+                (-1 if term is None else least[key]) <= answer.committed_offset <= committed.tried,
+                f"{group} committed {least[key]} to {key}, tried {committed.tried}, and has"
                 f" {answer.committed_offset} in {term}",
             )
+            committed.told = max(committed.told, answer.committed_offset)
     return error
 
 

@@ -60,6 +60,7 @@ class MemberProcess(GroupClient, ABC):
         self.beats = 0  # good ones in a row
         self.is_leaving = self.is_fenced = False
         self._task: asyncio.Task[Any] | None = None
+        self._threads: list[asyncio.Task[Any]] = []  # of it that commit late
 
     def new_client(self) -> CoordinatorClient:
         """Who asks the coordinator, wherever it is."""
@@ -77,13 +78,14 @@ class MemberProcess(GroupClient, ABC):
     def kill(self) -> None:
         """It is gone without a word."""
         assert self._task is not None
-        self._task.cancel()
+        for task in (self._task, *self._threads):
+            task.cancel()
         self.client.close()
 
     async def ended(self) -> None:
         """Its last request is answered, or lost."""
         assert self._task is not None
-        await asyncio.wait([self._task])
+        await asyncio.wait([self._task, *self._threads])
 
     @abstractmethod
     async def run(self) -> None:
@@ -116,17 +118,17 @@ class MemberProcess(GroupClient, ABC):
         return error
 
     async def look(self, places: frozenset[Place]) -> None:
-        """Where it goes on reading: at no older offset than was acknowledged before."""
+        """Where it goes on reading: at no older offset than was acknowledged, or told, before."""
         asked = {place: topic for place in sorted(places) if (topic := self.topic_of(place))}
         if not asked or self.generation <= 0:
             return
-        acked = {
-            (topic.name, index): self.world.history.commits(self.group, topic.name, index).acked
+        least = {
+            (topic.name, index): self.world.history.commits(self.group, topic.name, index).least
             for (_, index), topic in asked.items()
         }
         topics = [
             OffsetFetchRequest.OffsetFetchRequestTopics(name=name, partition_indexes=[index])
-            for name, index in acked
+            for name, index in least
         ]
         group = OffsetFetchRequest.OffsetFetchRequestGroup(
             group_id=self.group,
@@ -144,12 +146,15 @@ class MemberProcess(GroupClient, ABC):
             return
         for topic in answer.topics:
             for each in topic.partitions:
-                wanted = acked[topic.name, each.partition_index]
+                key = (topic.name, each.partition_index)
+                wanted = least[key]
                 require(
                     each.committed_offset >= wanted,
                     f"{self.group} committed {wanted} of {topic.name}-{each.partition_index}, and"
                     f" its next owner begins at {each.committed_offset}",
                 )
+                committed = self.world.history.commits(self.group, *key)
+                committed.told = max(committed.told, each.committed_offset)
 
     async def hang_up(self, message: Message, version: int) -> None:
         """A heartbeat is sent, and its answer not waited for."""

@@ -11,15 +11,19 @@ from typing import Any
 from tidelog.coordinators.groups import admin
 from tidelog.coordinators.groups.consumer import (
     assignors,
+    commits,
     group,
+    membership,
     migration,
     mixed,
     reconciliation,
 )
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
+from tidelog.coordinators.groups.consumer.records import RECORDS
 from tidelog.coordinators.groups.consumer.requests import Heartbeat
 from tidelog.coordinators.groups.modern.deadlines import Deadlines
 from tidelog.coordinators.groups.modern.member import LEAVING_STATIC
+from tidelog.coordinators.groups.modern.membership import ModernMembership
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog_protocol.errors import ErrorCode
@@ -218,6 +222,77 @@ def classic_members_need_not_join_again(patch: Patch) -> None:
     patch(mixed, "check_heartbeat", check_heartbeat)
 
 
+def offsets_are_told_before_they_are_committed(patch: Patch) -> None:
+    """Readers see offsets that a change of leader takes back."""
+    original = GroupShard.advance
+    patch(GroupShard, "advance", lambda self, _high_watermark: original(self, 1 << 62))
+
+    def knows_committed(self: GroupShard) -> bool:
+        original(self, 1 << 62)
+        return True
+
+    patch(GroupShard, "knows_committed", property(knows_committed))
+
+
+def loaded_offsets_count_as_committed(patch: Patch) -> None:
+    """A new coordinator tells what is below its high watermark, which may be an old one."""
+    patch(GroupShard, "knows_committed", property(lambda _self: True))
+
+
+def answered_before_they_are_stored(patch: Patch) -> None:
+    """A member is told what the next coordinator does not know of."""
+    patch(ModernMembership, "_settling", lambda *_, **__: None)
+
+
+def previous_epochs_are_not_loaded(patch: Patch) -> None:
+    """A member whose answer was lost with its coordinator is fenced by the next one."""
+    kind = type(RECORDS)
+    original = kind.with_assignment
+
+    def with_assignment(self: Any, member: Any, value: Any) -> Any:
+        return original(self, member, value)._replace(previous_epoch=-1)
+
+    patch(kind, "with_assignment", with_assignment)
+
+
+def what_is_to_be_revoked_is_not_stored(patch: Patch) -> None:
+    """With the next coordinator a partition is free that its member has still to give up."""
+    original = membership.encoded_assignment
+
+    def encoded(group_id: str, member: Any) -> Any:
+        return original(group_id, member._replace(revoking={}))
+
+    patch(membership, "encoded_assignment", encoded)
+
+
+def late_members_commit_what_others_have(patch: Patch) -> None:
+    """A known member commits to any partition in any epoch up to its own (KIP-1251 refuses it)."""
+    patch(commits, "_assigned_since", lambda *_: 0)
+
+
+def replaced_processes_go_on(patch: Patch) -> None:
+    """A process is answered after another one of its instance took its place."""
+    original = ConsumerGroup.known
+
+    def known(self: ConsumerGroup, member_id: str, instance_id: str | None) -> Any:
+        if instance_id is not None:
+            return self.static_member(instance_id)
+        return original(self, member_id, instance_id)
+
+    patch(ConsumerGroup, "known", known)
+
+
+def instances_stay_away_for_ever(patch: Patch) -> None:
+    """The session of an instance that has left for a while does not end."""
+    original = ConsumerGroup.fence
+
+    def fence(self: ConsumerGroup, member_ids: Any, topics: Any) -> Any:
+        gone = [each for each in member_ids if self.members[each].epoch != LEAVING_STATIC]
+        return original(self, gone, topics) if gone else []
+
+    patch(ConsumerGroup, "fence", fence)
+
+
 MUTANTS: dict[str, Callable[[Patch], None]] = {
     "a-lost-answer-costs-the-place": a_lost_answer_costs_the_place,
     "assignments-are-not-loaded": assignments_are_not_loaded,
@@ -225,19 +300,27 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
     "classic-members-need-not-join-again": classic_members_need_not_join_again,
     "downgrades-lose-a-member": downgrades_lose_a_member,
     "group-epochs-are-not-loaded": group_epochs_are_not_loaded,
+    "heartbeats-are-answered-before-they-are-stored": answered_before_they_are_stored,
     "heartbeats-renew-no-session": heartbeats_renew_no_session,
     "instances-are-taken-at-once": instances_are_taken_at_once,
     "instances-away-lose-their-place": instances_away_lose_their_place,
+    "instances-stay-away-for-ever": instances_stay_away_for_ever,
+    "late-members-commit-what-others-have": late_members_commit_what_others_have,
+    "loaded-offsets-count-as-committed": loaded_offsets_count_as_committed,
     "members-commit-when-they-are-out": members_commit_when_they_are_out,
     "members-stay-without-heartbeats": members_stay_without_heartbeats,
     "new-topics-are-passed-over": new_topics_are_passed_over,
     "no-session-begins-at-load": no_session_begins_at_load,
     "no-time-to-revoke": no_time_to_revoke,
+    "offsets-are-told-before-they-are-committed": offsets_are_told_before_they_are_committed,
     "one-partition-is-left-over": one_partition_is_left_over,
     "partitions-are-free-before-they-are-revoked": free_before_they_are_revoked,
     "partitions-are-given-before-they-are-free": given_before_they_are_free,
+    "previous-epochs-are-not-loaded": previous_epochs_are_not_loaded,
     "released-partitions-stay-owned": released_partitions_stay_owned,
+    "replaced-processes-go-on": replaced_processes_go_on,
     "subscriptions-are-not-loaded": subscriptions_are_not_loaded,
     "targets-are-not-loaded": targets_are_not_loaded,
     "upgrades-forget-who-has-what": upgrades_forget_who_has_what,
+    "what-is-to-be-revoked-is-not-stored": what_is_to_be_revoked_is_not_stored,
 }

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 from sim.cluster.classic_member import ClassicMember
 from sim.cluster.client import PAUSE_S
 from sim.cluster.consumer_member import ConsumerMember
-from sim.cluster.groups import NOT_NOW, CoordinatorClient, check_offsets, term_at
+from sim.cluster.groups import (
+    NOT_NOW,
+    CoordinatorClient,
+    check_offsets,
+    look_at_offsets,
+    term_at,
+)
 from sim.cluster.member_process import Habits, MemberProcess, Subscription
 from sim.cluster.transactions_habits import SEVERAL
 from sim.cluster.work.processes import Processes
@@ -39,8 +45,10 @@ SESSIONS_MS = (900, 1500, 3000)
 REBALANCES_MS = (1000, 2500, 10_000)
 INTERVALS_MS = (0, 0, 300)  # between target assignments
 LATE_S = (0.5, 5.0)
+LOOKS_S = (0.02, 0.1, 0.3)
 STABLE_S_MAX = 30.0
 COMPACTED = 0.35
+AWAY_SESSIONS = 2.0  # after so many of them nobody is there any more
 MIXED = 0.4
 CLASSIC = 0.6
 
@@ -104,9 +112,25 @@ class ConsumerGroups(Processes):
         return (Subscription(all_names), *chosen) if self._is_mixed else chosen
 
     def start(self) -> None:
-        """Processes begin, and die; a topic comes late."""
+        """Processes begin, and die; somebody looks what is committed; a topic comes late."""
         self.start_processes(len(self._has_instance))
+        self.clients.append(self.world.spawn("onlooker", self._look_on()))
         self.clients.append(self.world.spawn("late topic", self._create_late()))
+
+    async def _look_on(self) -> None:
+        """Ask, as Kafka's tools do, what the group has committed: it never goes back."""
+        rng = random.Random(f"{self.world.seed}:onlooker")
+        client = CoordinatorClient(self.world, "onlooker", GROUP, rng)
+        while not self.world.is_quiet:
+            await asyncio.sleep(rng.choice(LOOKS_S))
+            try:
+                error = await look_at_offsets(self.world, client, GROUP)
+            except Lost:
+                continue
+            if error is not ErrorCode.NONE:
+                client.forget()
+                await asyncio.sleep(PAUSE_S)
+        client.close()
 
     async def _create_late(self) -> None:
         await asyncio.sleep(self.rng.uniform(*LATE_S))
@@ -126,6 +150,8 @@ class ConsumerGroups(Processes):
     async def finish(self) -> None:
         """All have what they may have, as their coordinator says; then all leave."""
         await super().finish()
+        for twin in self.twins:
+            twin.kill()
         for number, member in self.current.items():
             if member.is_fenced:
                 self.begin(number)
@@ -137,6 +163,10 @@ class ConsumerGroups(Processes):
         described = await self._describe(client)
         away = [member.instance_id for member in (described.members if described else ())]
         require(None not in away, f"{GROUP} has members, and all have left")
+        if away:
+            await asyncio.sleep(AWAY_SESSIONS * self.session_ms / 1000)
+            described = await self._describe(client)
+            require(not (described and described.members), f"{away} are away, and stay in {GROUP}")
         client.close()
 
     # -- the target assignment ---------------------------------------------------------------------

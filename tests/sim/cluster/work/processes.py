@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 LIFE_S = (0.3, 3.0)
 AWAY_S = (0.0, 0.1, 0.5, 2.0)
 LEAVES = 0.4
+TWIN = 0.3  # of the processes of an instance: the next one comes while it lives
 
 
 class Processes(Part):
@@ -26,6 +27,7 @@ class Processes(Part):
     def __init__(self, world: Any) -> None:
         super().__init__(world)
         self.current: dict[int, MemberProcess] = {}
+        self.twins: list[MemberProcess] = []  # they live, and others have their places
         self.begun = 0
 
     @abstractmethod
@@ -55,9 +57,13 @@ class Processes(Part):
             await asyncio.sleep(rng.uniform(*LIFE_S))
             if member.is_fenced or rng.random() < 0.5:
                 continue
-            if rng.random() < LEAVES:
+            if member.instance_id is not None and rng.random() < TWIN:
+                self.twins.append(member)
+            elif rng.random() < LEAVES:
                 await self.until_left(member)
-            member.kill()
+                member.kill()
+            else:
+                member.kill()
             self.world.history.count(f"{self.counted_as} that come back")
             await asyncio.sleep(rng.choice(AWAY_S))
             member = self.begin(number)
