@@ -17,6 +17,7 @@ from tidelog.replication.reads import TRANSACTION_COMMITTED
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.shares import sessions, share_partitions
 from tidelog.shares.partition_state import ShareLimits
+from tidelog.shares.records import RecordState
 from tidelog.shares.settings import ShareSettings
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.share_consumers import ShareFetchRequest
@@ -288,6 +289,9 @@ class TestAcknowledge:
             waiting = shares.fetch((foo, 0), member="b", max_wait_ms=60_000)
             shares.path.timers.advance_ms(30_000)
             assert acquired(await shares.answer(waiting)) == [(0, 2, 2)]
+            await settled()
+            stored = StateBatch(0, 2, RecordState.AVAILABLE, 1)
+            assert shares.state.writes[-1].batches == (stored,), "the next leader counts it"
             response = await shares.acknowledged((foo, 0, (0, 2, [ACCEPT])), member="a")
             [data] = response.responses[0].partitions
             assert data.error_code == ErrorCode.INVALID_RECORD_STATE
@@ -335,6 +339,8 @@ class TestAcknowledge:
             shares.state.error = ErrorCode.NONE
             response = await shares.acknowledged((foo, 0, (0, 2, [ACCEPT])))
             assert response.responses[0].partitions[0].error_code == 0
+            stored = StateBatch(0, 2, RecordState.ACKNOWLEDGED, 1)
+            assert [each.batches for each in shares.state.writes] == [(stored,)]
 
         tell(story)
 

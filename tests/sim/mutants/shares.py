@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sim.mutants.groups import not_loaded
 from tidelog.coordinators.groups.share import draft
+from tidelog.coordinators.share.records import Snapshot
+from tidelog.coordinators.share.shard import ShareShard
 from tidelog.coordinators.share.values import StateBatch
 from tidelog.replication.reads import HIGH_WATERMARK
 from tidelog.shares import acquiring, fetch_work, partition_state, settings
@@ -16,6 +19,7 @@ from tidelog.shares.in_flight import InFlight
 from tidelog.shares.led_partition import LedPartition
 from tidelog.shares.partition_state import SharePartitionState
 from tidelog.shares.records import Acquired, RecordState, Span
+from tidelog_protocol.messages.share_group_records import ShareGroupStatePartitionMetadataKey
 
 Patch = Callable[..., None]
 
@@ -201,6 +205,48 @@ def a_share_partition_is_left_out(patch: Patch) -> None:
     patch(draft, "simple_assignor", assign)
 
 
+def snapshots_forget_what_is_in_flight(patch: Patch) -> None:
+    """The state that the share coordinator snapshots has its latest change alone."""
+    original = ShareShard._record
+
+    def record(self: ShareShard, key: Any, entry: Any, update: Any, now_ms: int) -> Any:
+        made = original(self, key, entry, update, now_ms)
+        if isinstance(made.value, Snapshot):
+            made = made._replace(value=made.value._replace(batches=update.batches))
+        return made
+
+    patch(ShareShard, "_record", record)
+
+
+def snapshots_begin_where_the_last_began(patch: Patch) -> None:
+    """The state that the share coordinator snapshots has an old start offset."""
+    original = ShareShard._record
+
+    def record(self: ShareShard, key: Any, entry: Any, update: Any, now_ms: int) -> Any:
+        made = original(self, key, entry, update, now_ms)
+        if isinstance(made.value, Snapshot):
+            start_offset = entry.state.start_offset
+            made = made._replace(value=made.value._replace(start_offset=start_offset))
+        return made
+
+    patch(ShareShard, "_record", record)
+
+
+def the_last_delivery_is_left_out(patch: Patch) -> None:
+    """A record is given up with one try left."""
+    original = partition_state._released
+
+    def released(span: Span, limits: Any) -> RecordState:
+        return original(span, limits._replace(deliveries_max=limits.deliveries_max - 1))
+
+    patch(partition_state, "_released", released)
+
+
+def share_partitions_are_not_loaded(patch: Patch) -> None:
+    """The next group coordinator begins the states of all partitions again."""
+    not_loaded(patch, ShareGroupStatePartitionMetadataKey)
+
+
 MUTANTS: dict[str, Callable[[Patch], None]] = {
     "a-member-that-leaves-frees-all": a_member_that_leaves_frees_all,
     "a-share-partition-is-left-out": a_share_partition_is_left_out,
@@ -218,7 +264,11 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
     "open-transactions-are-read": open_transactions_are_read,
     "released-records-stay-behind": released_records_stay_behind,
     "renewals-renew-nothing": renewals_renew_nothing,
+    "share-partitions-are-not-loaded": share_partitions_are_not_loaded,
+    "snapshots-begin-where-the-last-began": snapshots_begin_where_the_last_began,
+    "snapshots-forget-what-is-in-flight": snapshots_forget_what_is_in_flight,
     "stored-states-are-not-loaded": stored_states_are_not_loaded,
+    "the-last-delivery-is-left-out": the_last_delivery_is_left_out,
     "the-log-start-is-not-followed": the_log_start_is_not_followed,
     "the-start-passes-what-is-held": the_start_passes_what_is_held,
 }
