@@ -166,9 +166,9 @@ FOUND_AT = {
     "tasks-are-not-loaded": 0,
     "tasks-given-back-stay-taken": 0,
     "topics-of-the-topology-are-passed-over": 0,
-    "topologies-are-not-loaded": 0,
+    "topologies-are-not-loaded": 1,
     # streams groups exactly once
-    "zombie-instances-commit": 5,
+    "zombie-instances-commit": 0,
     # cuts
     "lower-the-recovery-point-after-the-cut": 133,
     "truncate-oldest-first": 21,
