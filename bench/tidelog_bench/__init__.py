@@ -21,6 +21,7 @@ Questions of their own, `python -m tidelog_bench.NAME`:
     bench_log.py          an append and a read of a log
     bench_partitions.py   thousands of partitions
     bench_groups.py       how soon a large group is stable, and what its heartbeats cost
+    group_members.py      members of a KIP-848 group that cost little, for it
     bench_share.py        how fast a share group reads
     bench_hostile.py      how long hostile bytes delay another client, and the memory they take
     bench_held.py         which requests hold the event loop for longest

@@ -7,7 +7,7 @@ all have their partitions, so that the figure is the broker's part: heartbeat in
 out, and assignments do not wait for each other (`consumer.assignment.interval.ms` 0). Groups come
 one after the other, and the middle of the last ones counts: a JVM has compiled by then what it
 needs. Then 1,000 members of KIP-848 beat every 5 s, and the broker's CPU is counted. Prints one
-JSON object.
+JSON object. The members of KIP-848 are in `group_members.py`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,23 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tidelog.embedded.simple_client import SimpleClient, create_topic
+from tidelog_bench.group_members import (
+    SIZE,
+    TOPIC,
+    WAIT_S_MAX,
+    Group,
+    Size,
+    consume,
+    decoded,
+    encoded,
+    refusal,
+)
 from tidelog_bench.peers.apache_kafka import ApacheKafka
 from tidelog_bench.peers.tidelog import Tidelog
-from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.frames import RequestHeader, request_frame
 from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
 from tidelog_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from tidelog_protocol.messages.groups import (
@@ -38,7 +47,7 @@ from tidelog_protocol.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog_bench.peers.peer import Peer
     from tidelog_protocol.schema import Message
@@ -47,16 +56,13 @@ __all__ = ["Connection", "Size", "await_coordinator", "check", "compare", "measu
 
 PEERS: dict[str, Callable[[Path], Peer]] = {"tidelog": Tidelog, "kafka": ApacheKafka}
 SETTLED_INTERVALS = 3  # to revoke, to be given, and to say so
-LAST = 3  # groups that count
+LAST = 5  # groups that count
 PAUSE_S = 0.005  # a turn for the other members
-WAIT_S_MAX = 120.0
 SESSION_MS = 45_000
 GROUP_RESOURCE, SET = 32, 0
 JOIN_VERSION, SYNC_VERSION, BEAT_VERSION, CONSUMER_VERSION = 3, 3, 3, 1
-# A subscription of the consumer protocol, version 0, to the topic "grouped".
-TOPIC = "grouped"
+# A subscription of the consumer protocol, version 0, to TOPIC.
 METADATA = b"\0\0\0\0\0\1\0\7" + TOPIC.encode() + b"\xff\xff\xff\xff"
-SIZE = struct.Struct(">i")  # of a frame
 NOT_YET = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -64,25 +70,12 @@ NOT_YET = {
 }
 
 
-class Size(NamedTuple):
-    """How much is measured."""
-
-    members: int = 100
-    partitions: int = 1000
-    groups: int = 6  # of each protocol, one after the other
-    beating: int = 1000
-    connections: int = 100  # of those that beat
-    interval_s: float = 5.0
-    seconds: float = 10.0
-
-
 class Connection(asyncio.Protocol):
     """One member's connection: one request at a time, with little work of its own."""
 
     def __init__(self) -> None:
         self._received = bytearray()
-        self._on_answer: Callable[[bytes], None] | None = None
-        self._waiting: asyncio.Future[Any] | None = None
+        self._answer: asyncio.Future[bytes] | None = None
         self._turn = asyncio.Lock()
         self._transport: asyncio.Transport | None = None
 
@@ -101,147 +94,30 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand an answer over when it is whole."""
         self._received += data
-        if len(self._received) < SIZE.size:
+        if len(self._received) < SIZE.size or self._answer is None:
             return
-        end = SIZE.size + SIZE.unpack_from(self._received)[0]
-        if len(self._received) == end and self._on_answer is not None:
-            frame, on_answer = bytes(self._received), self._on_answer
+        if len(self._received) == SIZE.size + SIZE.unpack_from(self._received)[0]:
+            self._answer.set_result(bytes(self._received))
             self._received.clear()
-            self._on_answer = None
-            on_answer(frame)
+            self._answer = None
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail the request that has no answer yet."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(error or ConnectionResetError("no answer"))
-
-    def send(
-        self,
-        request: Message,
-        version: int,
-        on_answer: Callable[[bytes], None],
-        waiting: asyncio.Future[Any],
-    ) -> None:
-        """Send a request and call back with the frame of its answer. `waiting` fails if the
-        connection is lost before."""
-        assert request.API_KEY is not None
-        assert self._transport is not None
-        assert self._on_answer is None
-        self._on_answer, self._waiting = on_answer, waiting
-        api = API[request.API_KEY]
-        header = RequestHeader(api.key, version, 1, "bench")
-        self._transport.write(b"".join(request_frame(api, header, request)))
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error or ConnectionResetError("no answer"))
 
     async def ask(self, request: Message, version: int) -> Any:
         """Send a request and return its answer."""
         async with self._turn:
-            answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-            self.send(request, version, answer.set_result, answer)
+            assert self._transport is not None
+            answer = self._answer = asyncio.get_running_loop().create_future()
+            self._transport.write(encoded(request, version))
             return decoded(request, version, await answer)
 
     def close(self) -> None:
         """Close it."""
         if self._transport is not None:
             self._transport.close()
-
-
-class Group:
-    """A group while its members come: when the last has joined, and when all is shared."""
-
-    def __init__(self, name: str, size: Size) -> None:
-        self.name = name
-        self.size = size
-        self.joined_at = 0.0
-        self.stable_at = 0.0
-        self._waiting = size.members
-        self._epoch = 0  # the latest that a member is in
-        self._settled: dict[int, frozenset[int]] = {}  # partitions of members with their part of it
-
-    def joined(self) -> None:
-        """Note that one more member has joined."""
-        self._waiting -= 1
-        if not self._waiting:
-            self.joined_at = time.perf_counter()
-
-    def holds(self, member: int, epoch: int, partitions: frozenset[int]) -> None:
-        """Note what a member has; all is shared when each has its part of one epoch."""
-        if epoch > self._epoch:
-            self._epoch = epoch
-            self._settled.clear()
-        share = self.size.partitions // self.size.members
-        if epoch < self._epoch or len(partitions) != share:
-            self._settled.pop(member, None)
-            return
-        self._settled[member] = partitions
-        if len(self._settled) == self.size.members and not self.stable_at:
-            shared = frozenset[int]().union(*self._settled.values())
-            if len(shared) == self.size.partitions:
-                self.stable_at = time.perf_counter()
-
-
-def decoded(request: Message, version: int, frame: bytes) -> Any:
-    """Return the answer in a frame."""
-    assert request.API_KEY is not None
-    api = API[request.API_KEY]
-    offset = SIZE.size + 4 + (api.response_header_version(version) >= 1)
-    return api.response_codec(version).decode(frame, offset)
-
-
-class Consumer:
-    """A member of KIP-848 that revokes and takes what the answers say, until the group is stable.
-    It costs little: there is no task for each of its steps."""
-
-    def __init__(self, group: Group, number: int, connection: Connection) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._loop = asyncio.get_running_loop()
-        self._group, self._number, self._connection = group, number, connection
-        self._owned = frozenset[int]()
-        self._request = ConsumerGroupHeartbeatRequest(
-            group_id=group.name,
-            member_id=f"member-{number}",
-            rebalance_timeout_ms=60_000,
-            subscribed_topic_names=[TOPIC],
-            topic_partitions=[],
-        )
-
-    def beat(self) -> None:
-        """Send a heartbeat; the first one joins."""
-        if self.ended.done():  # the connection is lost
-            return
-        if self._group.stable_at:
-            self.ended.set_result(None)
-        else:
-            self._connection.send(self._request, CONSUMER_VERSION, self._answered, self.ended)
-
-    def _answered(self, frame: bytes) -> None:
-        if self.ended.done():  # another member has failed
-            return
-        request = self._request
-        answer = decoded(request, CONSUMER_VERSION, frame)
-        if answer.error_code:
-            self.ended.set_exception(refusal(answer))
-            return
-        if not request.member_epoch:
-            self._group.joined()
-        request.member_epoch = answer.member_epoch
-        if answer.assignment is not None:
-            given = answer.assignment.topic_partitions
-            request.topic_partitions = [
-                ConsumerGroupHeartbeatRequest.TopicPartitions(
-                    topic_id=each.topic_id, partitions=each.partitions
-                )
-                for each in given
-            ]
-            self._owned = frozenset(given[0].partitions) if given else frozenset()
-        self._group.holds(self._number, answer.member_epoch, self._owned)
-        self._loop.call_later(PAUSE_S, self.beat)
-
-
-async def consume(group: Group, number: int, connection: Connection) -> None:
-    """Be a member of KIP-848 until the group is stable."""
-    member = Consumer(group, number, connection)
-    member.beat()
-    await member.ended
 
 
 async def consume_classic(group: Group, number: int, connection: Connection) -> None:
@@ -310,26 +186,16 @@ def check(answer: Any) -> None:
         raise refusal(answer)
 
 
-def refusal(answer: Any) -> RuntimeError:
-    """Return the error of an answer that is one."""
-    return RuntimeError(f"{type(answer).__name__}: {ErrorCode(answer.error_code).name}")
-
-
-async def stable_after(
-    peer: Peer,
-    group: Group,
-    member: Callable[[Group, int, Connection], Coroutine[Any, Any, None]],
-) -> float:
-    """Have all members come; return the milliseconds from the last join to a stable group."""
-    opened = [await Connection.open(peer.bootstrap) for _ in range(group.size.members)]
+async def join_classic(bootstrap: str, group: Group) -> None:
+    """Have all classic members of a group come, until it is stable."""
+    opened = [await Connection.open(bootstrap) for _ in range(group.size.members)]
     try:
         async with asyncio.timeout(WAIT_S_MAX), asyncio.TaskGroup() as tasks:
             for number, connection in enumerate(opened):
-                tasks.create_task(member(group, number, connection))
+                tasks.create_task(consume_classic(group, number, connection))
     finally:
         for connection in opened:
             connection.close()
-    return (group.stable_at - group.joined_at) * 1000
 
 
 class Beating:
@@ -402,18 +268,17 @@ def measure(peer: Peer, size: Size) -> dict[str, float]:
             await_coordinator(client, name)
         assign_at_once(client, consumers)
 
-    async def run() -> dict[str, float]:
-        modern = [await stable_after(peer, Group(name, size), consume) for name in consumers]
-        classic = [
-            await stable_after(peer, Group(name, size), consume_classic) for name in classics
-        ]
-        return {
-            "KIP-848 ms": median(modern[-LAST:]),
-            "classic ms": median(classic[-LAST:]),
-            "heartbeats, % of a core": await beat_cost(peer, large, size),
-        }
-
-    return {name: round(value, 1) for name, value in asyncio.run(run()).items()}
+    modern, classic = ([Group(name, size) for name in part] for part in (consumers, classics))
+    for group in modern:
+        consume(peer.bootstrap, group)
+    for group in classic:
+        asyncio.run(join_classic(peer.bootstrap, group))
+    figures = {
+        "KIP-848 ms": median(group.milliseconds for group in modern[-LAST:]),
+        "classic ms": median(group.milliseconds for group in classic[-LAST:]),
+        "heartbeats, % of a core": asyncio.run(beat_cost(peer, large, size)),
+    }
+    return {name: round(value, 1) for name, value in figures.items()}
 
 
 def assign_at_once(client: SimpleClient, groups: Sequence[str]) -> None:
