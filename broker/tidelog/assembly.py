@@ -11,11 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.api.configs import ConfigsApi
 from tidelog.api.fetch import FetchApi
-from tidelog.api.log_dirs import LogDirsApi
 from tidelog.api.metadata import MetadataApi
-from tidelog.api.offsets import OffsetsApi
 from tidelog.api.produce import ProduceApi
 from tidelog.api.topics import TopicsApi
 from tidelog_protocol.apis import API, ApiKey
@@ -55,6 +52,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Parts",
     "client_handlers",
+    "config_gate",
+    "config_handlers",
     "credentials_of",
     "envelope_handlers",
     "guard",
@@ -102,33 +101,33 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     """Return the handlers for clients and followers that every broker has. Call it on the running
     loop."""
     config, replicas, metadata = parts.config, parts.replicas, parts.metadata
-    remote_fetches = remote_offsets = None
+    remote_fetches = None
     if parts.tier is not None:
         from tidelog.api.fetch_remote import RemoteFetches
-        from tidelog.api.offsets_remote import RemoteOffsets
 
         loop = asyncio.get_running_loop()
         remote_fetches = RemoteFetches(replicas, parts.tier.reads, loop)
-        remote_offsets = RemoteOffsets(replicas, parts.tier.reads, loop)
     fetches = FetchApi(replicas, config, parts.runtime.rng, remote_fetches, parts.authorizer)
     parts.quotas.limit_fetches(fetches.limit_by)
     handlers = joined(
         (
             ProduceApi(replicas, parts.transactions, parts.runtime.executor),
             fetches,
-            OffsetsApi(replicas, remote_offsets),
-            LogDirsApi(replicas.logs, parts.volume_bytes, parts.moves),
             MetadataApi(metadata, parts.topics, config),
             TopicsApi(parts.controller),
-            ConfigsApi(metadata, parts.controller, config),
         )
     )
+    of_offsets = [ApiKey.LIST_OFFSETS, ApiKey.DELETE_RECORDS, ApiKey.OFFSET_FOR_LEADER_EPOCH]
+    of_log_dirs = [ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS]
     of_groups = keys_of("groups", "group_offsets", "group_admin")
     of_consumer_groups = keys_of("consumer_groups")
     of_transactions = keys_of("txns", "txn_admin")
     of_resources = [ApiKey.LIST_CONFIG_RESOURCES]
     return {
         **handlers,
+        **late_handlers(of_offsets, lambda: _offset_handlers(parts)),
+        **late_handlers(of_log_dirs, lambda: _log_dir_handlers(parts)),
+        **config_handlers(metadata, parts.controller, config),
         **late_handlers(of_groups, lambda: _group_handlers(parts)),
         **late_handlers(of_consumer_groups, lambda: _consumer_group_handlers(parts)),
         **late_handlers(of_transactions, lambda: _transaction_handlers(parts)),
@@ -139,6 +138,54 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
         **_share_handlers(parts),
         **late_handlers(keys_of("streams_groups"), lambda: _streams_handlers(parts)),
     }
+
+
+def _offset_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    from tidelog.api.offsets import OffsetsApi
+
+    remote = None
+    if parts.tier is not None:
+        from tidelog.api.offsets_remote import RemoteOffsets
+
+        loop = asyncio.get_running_loop()
+        remote = RemoteOffsets(parts.replicas, parts.tier.reads, loop)
+    return OffsetsApi(parts.replicas, remote).handlers()
+
+
+def _log_dir_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+    from tidelog.api.log_dirs import LogDirsApi
+
+    return LogDirsApi(parts.replicas.logs, parts.volume_bytes, parts.moves).handlers()
+
+
+def config_handlers(
+    metadata: MetadataLog, controller: Controller, config: BrokerConfig
+) -> dict[ApiKey, Handler]:
+    """Return the handlers of configurations."""
+
+    def of_configs() -> dict[ApiKey, Handler]:
+        from tidelog.api.configs import ConfigsApi
+
+        return ConfigsApi(metadata, controller, config).handlers()
+
+    keys = [ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS]
+    return late_handlers(keys, of_configs)
+
+
+def config_gate(
+    handlers: Mapping[ApiKey, Handler],
+    metadata: MetadataLog,
+    controller: Controller,
+    config: BrokerConfig,
+) -> dict[ApiKey, Handler]:
+    """Return the handlers that alter configurations, behind the checks of the broker asked."""
+
+    def gated() -> dict[ApiKey, Handler]:
+        from tidelog.api.configs import ConfigsApi
+
+        return ConfigsApi(metadata, controller, config).forwarding_alterations(handlers)
+
+    return late_handlers([ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS], gated)
 
 
 def sasl_handlers() -> dict[ApiKey, Handler]:

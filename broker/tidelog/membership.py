@@ -21,10 +21,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.api.brokers import BrokersApi
-from tidelog.api.configs import ConfigsApi
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
 from tidelog.assembly import (
+    config_gate,
+    config_handlers,
     credentials_of,
     envelope_handlers,
     joined,
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.network.dispatch import Handler, RequestContext
-    from tidelog.network.peer_security import PeerSecurities, SettingsOf
+    from tidelog.network.peer_securities import PeerSecurities, SettingsOf
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.directory_assignment import DirectoryAssignments
     from tidelog.replication.fetcher_manager import FetcherManager
@@ -99,7 +100,6 @@ class _Parts(NamedTuple):
     forwarding: Forwarding
     lifecycle: BrokerLifecycle
     of_admins: dict[ApiKey, Handler]
-    configs: ConfigsApi
 
 
 class Membership:
@@ -184,7 +184,7 @@ class Membership:
         assert self._metadata is not None
         return {
             **wrapped,
-            **parts.configs.forwarding_alterations(wrapped),
+            **config_gate(wrapped, self._metadata, parts.controller, self._config),
             **token_gate(wrapped, self._metadata, self._config),
         }
 
@@ -274,7 +274,7 @@ class Membership:
         when its address is taken, ConfigError."""
         connections = self._connections
         if not self._config.is_alone():
-            from tidelog.network.peer_security import PeerSecurities
+            from tidelog.network.peer_securities import PeerSecurities
 
             self._securities = PeerSecurities(self._config, self._runtime)
             self._securities.load()
@@ -350,10 +350,10 @@ class Membership:
         else:
             of_admins = self._of_admins(controller, quorum)
             controller.name_voters = self._name_voters
-        configs = ConfigsApi(metadata, controller, config)
-        of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
+        of_brokers = joined((BrokersApi(controller), TopicsApi(controller)))
+        of_configs = config_handlers(metadata, controller, config)
         of_principals = principal_handlers(metadata, controller, config)
-        handlers = {**of_admins, **of_brokers, **of_principals}
+        handlers = {**of_admins, **of_brokers, **of_configs, **of_principals}
         if not config.is_alone():
             handlers |= self._of_voters(quorum)
             handlers |= self._of_controllers(metadata)
@@ -387,9 +387,7 @@ class Membership:
         )
         gated = token_gate(handlers, metadata, config)
         dispatcher = Dispatcher({**handlers, **gated, **versions.handlers()})
-        self._built = _Parts(
-            controller, dispatcher, door, forwarding, lifecycle, of_admins, configs
-        )
+        self._built = _Parts(controller, dispatcher, door, forwarding, lifecycle, of_admins)
         if not config.is_alone():
             self._replicate(replicas, door, lifecycle)
         if config.controller_listeners():

@@ -1,6 +1,6 @@
 """The real clock, network, threads and randomness; only code that starts brokers imports it."""
 
-# ruff: noqa: PLC0415 - thread pools and aiofiles wait for their first use
+# ruff: noqa: PLC0415 - TLS, thread pools and aiofiles wait for their first use
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tidelog.descriptors import Doorkeeper, share_out, watch_accept_errors
-from tidelog.handshakes import HANDSHAKE_S_MAX, Handshakes
 from tidelog.seams import Runtime
 from tidelog.timeline import LoopTimeline
 from tidelog_storage.open_files import OWN_FILE
@@ -105,7 +104,11 @@ class SystemNetwork:
         """Listen; OSError when the address is taken. An empty host stands for all interfaces, which
         share one port."""
         loop = asyncio.get_running_loop()
-        factory = protocol_factory if tls is None else Handshakes(protocol_factory, tls)
+        factory = protocol_factory
+        if tls is not None:
+            from tidelog.handshakes import Handshakes
+
+            factory = Handshakes(protocol_factory, tls)
         doorkeeper = Doorkeeper(factory)
         server = await _bind(doorkeeper, host, port)
         for listening in server.sockets:
@@ -124,9 +127,12 @@ class SystemNetwork:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Open a connection; OSError without an answer."""
         loop = asyncio.get_running_loop()
-        timeout_s = None if tls is None else HANDSHAKE_S_MAX
+        if tls is None:
+            return await loop.create_connection(protocol_factory, host, port)
+        from tidelog.handshakes import HANDSHAKE_S_MAX
+
         return await loop.create_connection(
-            protocol_factory, host, port, ssl=tls, ssl_handshake_timeout=timeout_s
+            protocol_factory, host, port, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S_MAX
         )
 
 

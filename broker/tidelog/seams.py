@@ -175,6 +175,11 @@ def unwatched(_limit_ms: float, _report: Callable[[object], None]) -> Callable[[
     return lambda: None
 
 
+def unknown_volume(_directory: str) -> tuple[int, int]:
+    """Return total and usable bytes of a volume of unknown size."""
+    return (-1, -1)
+
+
 class Runtime(NamedTuple):
     """All seams of one broker. The loop is asyncio's running one.
 

@@ -22,7 +22,6 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
 from tidelog.assembly import (
     Parts,
@@ -65,6 +64,7 @@ from tidelog.quotas.client_quotas import ClientQuotas
 from tidelog.quotas.replication import ReplicationQuotas
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
+from tidelog.seams import unknown_volume
 from tidelog.start_error import StartError, one_line
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.checkpoints import CheckpointError

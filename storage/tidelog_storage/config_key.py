@@ -7,7 +7,6 @@ value. Texts of errors are those of Kafka's ConfigDef, because tools show them.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,14 +36,9 @@ class Synonym(NamedTuple):
     factor: int = 1  # topic value = broker value * factor
 
 
-@dataclass(eq=False, repr=False)
 class ConfigKey:
     """One declared setting. `name` is filled in by `collect_keys` from the attribute's name."""
 
-    type_name: str
-    default: object
-    documentation: str
-    _: KW_ONLY
     name: str = ""
     low: float | None = None
     high: float | None = None
@@ -56,6 +50,15 @@ class ConfigKey:
     synonyms: Sequence[Synonym] = ()  # the first one set applies
     sensitive: bool = False
     internal: bool = False  # accepted, never described
+
+    def __init__(self, type_name: str, default: object, documentation: str, **options: Any) -> None:
+        """`options` are the attributes above, where they differ."""
+        self.type_name = type_name
+        self.default = default
+        self.documentation = documentation
+        for option, value in options.items():
+            assert hasattr(ConfigKey, option), f"{option} is no option of a setting"
+            setattr(self, option, value)
 
     @property
     def required(self) -> bool:

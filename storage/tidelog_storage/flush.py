@@ -7,7 +7,6 @@ meanwhile do not count as durable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ def seal(segment: Segment, recovery_point: int, end_offset: int) -> int:
     return recovery_point
 
 
-@dataclass(eq=False, repr=False)
 class FlushTask:
     """Call it once, anywhere: afterwards everything below `offset` is durable. OSError if not.
 
@@ -52,17 +50,18 @@ class FlushTask:
     `indexed_offset` the indexes are synced too.
     """
 
-    offset: int
-    indexed_offset: int
-    truncations: int
-    records: Sequence[File]
-    private: Sequence[File]
-    files: FileSystem
-    folder: str | None
+    __slots__ = (
+        "files",
+        "folder",
+        "indexed_offset",
+        "offset",
+        "private",
+        "records",
+        "truncations",
+    )
 
-    @classmethod
-    def of(cls, log: Log, offset: int, *, closing: bool) -> FlushTask:
-        """Create the task for the segments from the log's recovery point up to `offset`.
+    def __init__(self, log: Log, offset: int, *, closing: bool) -> None:
+        """Take the segments from the log's recovery point up to `offset`.
 
         The active segment's indexes are left out unless the log is `closing`: recovery rebuilds
         them in any case.
@@ -76,9 +75,13 @@ class FlushTask:
                 private += segment.files_to_sync(with_indexes=with_indexes)
                 records.append(segment.records)
                 has_new_files = has_new_files or segment.base_offset >= log.recovery_point
-        indexed_offset = offset if closing else min(offset, active.base_offset)
-        folder = log.folder if has_new_files else None
-        return cls(offset, indexed_offset, log.truncations, records, private, active.files, folder)
+        self.offset = offset
+        self.indexed_offset = offset if closing else min(offset, active.base_offset)
+        self.truncations = log.truncations
+        self.records: Sequence[File] = records
+        self.private: Sequence[File] = private
+        self.files: FileSystem = active.files
+        self.folder = log.folder if has_new_files else None
 
     def __call__(self) -> None:
         """Sync the files, then the entries of new ones and of the folder itself."""

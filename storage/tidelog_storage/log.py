@@ -748,7 +748,7 @@ class Log:
         if offset <= self.recovery_point:
             return None
         self._flush_epochs()
-        return FlushTask.of(self, offset, closing=closing)
+        return FlushTask(self, offset, closing=closing)
 
     def _flush_epochs(self, end_offset: int | None = None) -> None:
         """Write the epochs of records below `end_offset` (the log end). OSError.

@@ -7,7 +7,6 @@ carry the same bytes.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import KW_ONLY, dataclass, field
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception class, named like one
 from typing import TYPE_CHECKING, NamedTuple
@@ -53,21 +52,33 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
-def _no_batches() -> deque[BatchMetadata]:
-    return deque(maxlen=BATCHES_RETAINED)
-
-
-@dataclass(slots=True, eq=False)
 class ProducerEntry:
     """State of one producer id. Invariant: all `batches` carry `producer_epoch`."""
 
-    producer_id: int
-    _: KW_ONLY
-    producer_epoch: int = NO_EPOCH
-    coordinator_epoch: int = -1
-    last_timestamp: int = -1
-    current_txn_first_offset: int = NO_OFFSET  # -1: no open transaction
-    batches: deque[BatchMetadata] = field(default_factory=_no_batches)
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        producer_id: int,
+        *,
+        producer_epoch: int = NO_EPOCH,
+        coordinator_epoch: int = -1,
+        last_timestamp: int = -1,
+        current_txn_first_offset: int = NO_OFFSET,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.current_txn_first_offset = current_txn_first_offset  # -1: no open transaction
+        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_RETAINED)
 
     @property
     def last_sequence(self) -> int:

@@ -17,7 +17,7 @@ from support.clusters import run, until
 from support.handler_broker import HandlerBroker
 from support.secured import BEARER_JAAS, SCRAM_JAAS, credential, plain_jaas
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig, ConfigError
-from tidelog.network.peer_security import PeerSecurities
+from tidelog.network.peer_securities import PeerSecurities
 from tidelog.network.peers import PeerChannel, PeerError
 from tidelog.runtime import SystemClock, system_runtime
 from tidelog.security.refused import RefusedError

@@ -12,11 +12,14 @@ HEAVY = {
     "aiokafka",
     "argparse",
     "boto3",
+    "bz2",
     "concurrent.futures.thread",
     "cramjam",
+    "dataclasses",
     "datetime",
     "email",
     "hashlib",
+    "hmac",
     "http",
     "importlib.metadata",
     "importlib.resources",
@@ -24,6 +27,7 @@ HEAVY = {
     "json",
     "kio",
     "logging.config",
+    "lzma",
     "multiprocessing",
     "pandas",
     "pathlib",
@@ -33,6 +37,7 @@ HEAVY = {
     "random",
     "secrets",
     "shlex",
+    "shutil",
     "tempfile",
     "unittest",
     "urllib.parse",
@@ -109,7 +114,6 @@ def test_the_two_entry_points_do_not_import_each_other() -> None:
 def test_serve_imports_nothing_heavy() -> None:
     check(
         "import tidelog.cli.serve, tidelog.cli.serve_cluster, tidelog.server\n"
-        "import tidelog.control.credentials.state\n"
         "from tidelog.runtime import system_runtime; system_runtime()",
         {"argparse"},
     )
@@ -122,18 +126,42 @@ def test_message_tables_of_rare_apis_wait() -> None:
     assert tables == set()
 
 
-def test_a_plain_broker_knows_no_remote_tier() -> None:
-    """Started, asked and stopped, it has imported nothing of it."""
-    statement = """
+ROOMS_OF_USE = (
+    "tidelog.api.configs",
+    "tidelog.api.log_dirs",
+    "tidelog.api.offsets",
+    "tidelog.authorization",
+    "tidelog.control.wire",
+    "tidelog.coordinators.groups.classic",
+    "tidelog.coordinators.groups.consumer",
+    "tidelog.coordinators.groups.share",
+    "tidelog.coordinators.groups.streams",
+    "tidelog.handshakes",
+    "tidelog.quotas.limits",
+    "tidelog.security.acls",
+    "tidelog.security.scram",
+    "tidelog.security.tls",
+    "tidelog.shares",
+    "tidelog_protocol.messages.admin",
+    "tidelog_protocol.messages.configs",
+)
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_plain_brokers_start_without_what_is_not_used(brokers: int) -> None:
+    """Started, asked and stopped, they have imported nothing of it."""
+    statement = f"""
 import asyncio, sys, tidelog
 
 async def life():
-    async with tidelog.Cluster(temporary=True):
+    async with tidelog.Cluster(temporary=True, brokers={brokers}):
         pass
 
 asyncio.run(life())
 """
     modules = imported_by(statement)
+    assert [name for name in modules if name.startswith(ROOMS_OF_USE)] == []
+    assert not (modules.keys() & {"bz2", "dataclasses", "hashlib", "hmac", "uuid"})
     tiered = [name for name in modules if "remote" in name and name.startswith("tidelog")]
     assert tiered == []
     assert "aiofiles" not in modules

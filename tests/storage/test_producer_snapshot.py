@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +25,24 @@ GOLDEN = load_yaml(VECTORS / "producer-snapshots.yaml")["cases"]
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
 def test_golden(case: dict[str, Any]) -> None:
     data = bytes.fromhex(case["hex"])
-    entries = [
-        ProducerEntry(
+    entries = []
+    for given_ in case["entries"]:
+        entry = ProducerEntry(
             given_["producer_id"],
             producer_epoch=given_["producer_epoch"],
             coordinator_epoch=given_["coordinator_epoch"],
             last_timestamp=given_["timestamp"],
             current_txn_first_offset=given_["current_txn_first_offset"],
-            batches=deque(
-                [
-                    BatchMetadata(
-                        given_["last_sequence"],
-                        given_["last_offset"],
-                        given_["offset_delta"],
-                        given_["timestamp"],
-                    )
-                ]
-            ),
         )
-        for given_ in case["entries"]
-    ]
+        entry.batches.append(
+            BatchMetadata(
+                given_["last_sequence"],
+                given_["last_offset"],
+                given_["offset_delta"],
+                given_["timestamp"],
+            )
+        )
+        entries.append(entry)
     assert format_snapshot(entries) == data
     assert format_snapshot(parse_snapshot(data)) == data
 

@@ -48,7 +48,6 @@ from tidelog.replication.fetch_sessions import (
     next_epoch,
 )
 from tidelog.replication.partition import ReadResult
-from tidelog.security.acls import Operation, ResourceType
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchResponse
@@ -523,6 +522,8 @@ def _restrict(fetch: FetchWork, caller: Caller) -> None:
     """Let consumers read topics for which they have READ. Followers need CLUSTER_ACTION."""
     if caller.is_super:
         return
+    from tidelog.security.acls import Operation, ResourceType  # noqa: PLC0415 - authorizers alone
+
     if fetch.replica_id < 0:
         fetch.allows = lambda topic: caller.allows(Operation.READ, ResourceType.TOPIC, topic)
     elif not caller.allows_cluster(Operation.CLUSTER_ACTION):

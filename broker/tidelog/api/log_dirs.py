@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.network.wide_requests import PART_MAX, in_turns
+from tidelog.seams import unknown_volume
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import (
@@ -46,12 +47,6 @@ _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic
 _Partition = _Topic.DescribeLogDirsPartition
 _Altered = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
-
-
-def unknown_volume(directory: str) -> tuple[int, int]:
-    """Return total and usable bytes of a volume of unknown size."""
-    del directory
-    return (-1, -1)
 
 
 class LogDirsApi:

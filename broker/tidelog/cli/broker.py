@@ -15,7 +15,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from tidelog.cli import common
+from tidelog.cli import common, heap
 from tidelog.cli.ending import STOP_SECONDS_MAX, Ending, stop_within_limit
 from tidelog.cli.serve import add_common_options, given_settings
 from tidelog.cli.streams import read_stdin, refuse, say
@@ -40,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _main(options: argparse.Namespace, ending: Ending) -> int:
+    heap.start()
     from tidelog.cli.log_lines import set_up_logging
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
@@ -87,7 +88,6 @@ async def _serve(
 ) -> int:
     import asyncio
 
-    from tidelog.cli.heap import freeze
     from tidelog.membership import LEAVE_S_MAX
     from tidelog.start_error import one_line
 
@@ -106,7 +106,7 @@ async def _serve(
     await server.start()
     calls = _control(server, end_of_input) if until_stdin_ends else None
     ending.started(asked_to_stop.set)
-    freeze()
+    heap.freeze()
     say(f"{READY_WORDS}{server.bootstrap_servers}")
     await asked_to_stop.wait()
     if calls is not None:

@@ -20,8 +20,28 @@ class CommandError(Exception):
     """The command failed; the text is one line for the user."""
 
 
+class Help(argparse.HelpFormatter):
+    """Asks for the terminal's width itself: argparse imports shutil for it, and bz2 and lzma."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size().columns or 80
+    except OSError:
+        return 80
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that names the nearest word of a misspelled one, and completes for shells."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": Help, **options})
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, or answer a shell that completes a line and end (`completion.py`)."""

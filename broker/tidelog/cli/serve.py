@@ -17,7 +17,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from tidelog.cli import common
+from tidelog.cli import common, heap
 from tidelog.cli.ending import Ending
 from tidelog.cli.streams import refuse
 from tidelog.embedded.settings_pipe import SETTINGS_ON_STDIN, read_settings
@@ -167,6 +167,7 @@ class _UntilStdinEnds(argparse.Action):
 
 
 def _main(options: argparse.Namespace, ending: Ending) -> int:
+    heap.start()
     from tidelog.cli.serve_cluster import serve_cluster
     from tidelog.config.vocabulary import ConfigError
 

@@ -23,7 +23,6 @@ from tidelog.cli.heap import freeze, thaw
 from tidelog.cli.log_lines import set_up_logging
 from tidelog.cli.streams import read_stdin, refuse, say
 from tidelog.config.vocabulary import ConfigError
-from tidelog.control.wire import CallReader
 from tidelog.embedded.cluster import Cluster, ClusterError
 from tidelog.embedded.cluster_settings import READY_WORDS
 from tidelog.start_error import StartError, one_line
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidelog.control.http import HttpDoor
+    from tidelog.control.wire import CallReader
     from tidelog.embedded.nodes import Node
     from tidelog.embedded.security import Security
 
@@ -60,11 +60,10 @@ def serve_cluster(settings: Mapping[str, str], options: argparse.Namespace, endi
             log_level=options.log_level,
             log_format=options.log_format,
         )
-        until_end = options.until_stdin_ends
         if options.control is None:
-            return ending.run(lambda: _serve(cluster, ending, until_stdin_ends=until_end))
+            return ending.run(lambda: _serve(cluster, ending, options))
         door = _door(cluster, options.control)
-        return ending.run(lambda: _serve_with(door, cluster, ending, until_stdin_ends=until_end))
+        return ending.run(lambda: _serve_with(door, cluster, ending, options))
     except ConfigError as error:
         return refuse(f"{error.key}: {error.message}")
     except (ClusterError, StartError) as error:
@@ -95,18 +94,18 @@ def _door(cluster: Cluster, address: str) -> HttpDoor:
 
 
 async def _serve_with(
-    door: HttpDoor, cluster: Cluster, ending: Ending, *, until_stdin_ends: bool
+    door: HttpDoor, cluster: Cluster, ending: Ending, options: argparse.Namespace
 ) -> int:
     """Serve with the HTTP door, which listens first: a taken port is known before files change."""
     await door.start()
     try:
-        return await _serve(cluster, ending, until_stdin_ends=until_stdin_ends, door=door)
+        return await _serve(cluster, ending, options, door)
     finally:
         await door.stop()
 
 
 async def _serve(
-    cluster: Cluster, ending: Ending, *, until_stdin_ends: bool, door: HttpDoor | None = None
+    cluster: Cluster, ending: Ending, options: argparse.Namespace, door: HttpDoor | None = None
 ) -> int:
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
@@ -124,20 +123,16 @@ async def _serve(
         asked_to_stop.set()
 
     cluster.on_broker_failure, cluster.on_failure = tell, end
-    if until_stdin_ends:
+    if options.until_stdin_ends:
         loop.add_reader(0, read_stdin, ending.ask)
     await cluster.start()
     ending.started(asked_to_stop.set)
     freeze()
-    calls = _control(cluster, asked_to_stop.set) if until_stdin_ends else None
+    calls = _control(cluster, asked_to_stop.set) if options.until_stdin_ends else None
     control = "" if door is None else f" control={door.url}"
     say(f"{READY_WORDS}{cluster.bootstrap_servers}{control}")
-    folder = cluster.security.folder
-    if folder is not None and calls is None:
-        import shlex  # noqa: PLC0415 - with security alone
-
-        words = ["tidelog", "client-config", "java", "--security-dir", folder]
-        say(f"clients need: {shlex.join([*words, '-b', cluster.bootstrap_servers])}")
+    if options.security is not None and calls is None:
+        _tell_clients(cluster)
     await asked_to_stop.wait()
     if calls is not None:
         await calls.stop()
@@ -158,8 +153,20 @@ async def _serve(
     return code
 
 
+def _tell_clients(cluster: Cluster) -> None:
+    """Print the command that prints what clients of a cluster with security need."""
+    import shlex  # noqa: PLC0415 - with security alone
+
+    folder = cluster.security.folder
+    assert folder is not None
+    words = ["tidelog", "client-config", "java", "--security-dir", folder]
+    say(f"clients need: {shlex.join([*words, '-b', cluster.bootstrap_servers])}")
+
+
 def _control(cluster: Cluster, at_end: Callable[[], None]) -> CallReader:
     """Perform the calls on standard input, which come from the handles of `running.py`."""
+
+    from tidelog.control.wire import CallReader  # noqa: PLC0415 - for handles alone
 
     async def perform(call: str, args: Mapping[str, Any]) -> Any:
         from tidelog.control.values import to_json  # noqa: PLC0415 - on the first call

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tidelog.awaiting import uninterrupted
 from tidelog.config.broker import BrokerConfig
-from tidelog.control.wire import ANSWER_BYTES_MAX, Asker
 from tidelog.embedded.cluster_settings import (
     FAILED_WORDS,
     READY_WORDS,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from tidelog.control.broker import BrokerControl
     from tidelog.control.cluster_time import ClockSetting
     from tidelog.control.faults.rules import Count
+    from tidelog.control.wire import Asker
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.seams import Runtime
 
@@ -350,6 +350,8 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
 
     async def _begin(self) -> asyncio.subprocess.Process:
         """StartError, with the broker's reason, if it ends before it is ready."""
+        from tidelog.control.wire import ANSWER_BYTES_MAX, Asker  # noqa: PLC0415 - processes alone
+
         arguments = [SETTINGS_ON_STDIN]
         if not self._durable:
             arguments.append("--no-fsync")
@@ -388,7 +390,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
 
     async def known(self) -> set[int]:
         """Ask it for Metadata, as a client does."""
-        from tidelog.network.peer_security import PeerSecurities  # noqa: PLC0415 - clusters alone
+        from tidelog.network.peer_securities import PeerSecurities  # noqa: PLC0415 - clusters alone
         from tidelog.network.peers import PeerChannel, PeerError  # noqa: PLC0415 - too
         from tidelog_protocol.messages.cluster import MetadataRequest  # noqa: PLC0415
 

@@ -12,6 +12,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any
 
+from tidelog.network.buffers import receive_buffer
 from tidelog.network.connection import Connection
 from tidelog_storage.config_key import ConfigError
 
@@ -66,7 +67,7 @@ class Connections:
         )
         self._unfinished: dict[Connection, int] = {}  # the one silent for longest first
         self._unfinished_bytes = 0
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.receive_buffer = receive_buffer(RECEIVE_BUFFER_BYTES)
         self.live: dict[Connection, None] = {}
         self.guards: dict[str, Guard] = {}
         """What secures the listeners that are not PLAINTEXT, by their names."""

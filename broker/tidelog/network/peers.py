@@ -20,6 +20,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING, Any
 
+from tidelog.network.buffers import receive_buffer
 from tidelog.security.refused import RefusedError
 from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ProtocolError
@@ -273,7 +274,7 @@ class _Link(asyncio.BufferedProtocol):
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._reader = FrameReader(FRAME_BYTES_MAX, memoryview(bytearray(RECEIVE_BUFFER_BYTES)))
+        self._reader = FrameReader(FRAME_BYTES_MAX, receive_buffer(RECEIVE_BUFFER_BYTES))
         self._waiting: dict[int, tuple[Api, int, asyncio.Future[Any]]] = {}
         self._transport: Any = None
         self._is_retired = False

@@ -22,7 +22,6 @@ from tidelog.replication.partition import (
     Partition,
 )
 from tidelog_protocol.errors import ErrorCode
-from tidelog_storage.remote.lineage import target_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,6 +130,8 @@ class AuxStateBuilder:
         """Return the leader epoch of the previous offset."""
         if start.leader_epoch < 0:
             raise PeerError(f"the leader epoch of offset {start.offset} is not known")
+        from tidelog_storage.remote.lineage import target_epoch  # noqa: PLC0415 - tiers alone
+
         answer = None
         if start.leader_epoch > 0:
             end = await self._leader.end_of_epoch(state, start.leader_epoch - 1)

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.network.peers import PeerError
 from tidelog.replication.aux_state import AuxStateBuilder
@@ -63,8 +62,7 @@ _SESSION_ERRORS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetcherContext:
+class FetcherContext(NamedTuple):
     """The broker that a fetcher copies for.
 
     `on_advanced` gets logs that grew or whose high watermark moved, `on_disk_failure` those that

@@ -6,9 +6,8 @@ Kafka: ReplicaState, Partition (isReplicaIsrEligible).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog_protocol.primitives import ZERO_UUID
 
@@ -130,8 +129,7 @@ class ReplicaState:
         return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_ms_max
 
 
-@dataclass(slots=True, eq=False)
-class IsrChange:
+class IsrChange(NamedTuple):
     """A proposed change of the in-sync replicas; compared by identity.
 
     `members`: (broker id, broker epoch), epoch -1 where none is known. `joining`: the broker that
