@@ -138,7 +138,7 @@ class _Stay:
         self._joined_at = math.inf  # of a classic member that has not synced since, and has things
         self._epoch = 0  # as it was answered
         self._away: tuple[dict[Place, float], float] = ({}, -math.inf)  # kept for its instance
-        self._lost = 0  # heartbeats without an answer
+        self._lost: list[int] = []  # the epochs of heartbeats without an answer
         self._tenures: list[Tenure] = []
 
     @property
@@ -157,7 +157,7 @@ class _Stay:
         One lost heartbeat may have moved its epoch: then it has to say that it owns nothing but
         what it did.
         """
-        if self._lost > LOST_MAX or (self._lost and beat.owned is None):
+        if len(self._lost) > LOST_MAX or (self._lost and beat.owned is None):
             return False
         if self._kept is not None and not (beat.owned or frozenset()) <= self._kept:
             return False
@@ -176,7 +176,7 @@ class _Stay:
             self._rebalance_s = beat.rebalance_s
         if beat.owned is not None or beat.epoch <= 0:
             self._holds = beat.owned or frozenset()
-        if beat.epoch == AWAY and beat.outcome is Outcome.OK and self._lost == 0:
+        if beat.epoch == AWAY and beat.outcome is Outcome.OK and not self._lost:
             self._leave_for_a_while(at)
         elif beat.is_classic and beat.epoch == 0 and beat.owned:
             self._give_up(self._since.keys() - beat.owned, at)
@@ -220,7 +220,7 @@ class _Stay:
         self._away = ({}, -math.inf)
 
     def _doubt(self, beat: Beat) -> None:
-        self._lost += 1 if beat.epoch >= 0 else LOST_MAX + 1
+        self._lost += [beat.epoch] * (1 if beat.epoch >= 0 else LOST_MAX + 1)
         self._revoked_by = min(self._revoked_by, beat.span.invoked + self._rebalance_s)
         if beat.epoch <= 0:
             self._kept = frozenset()
@@ -229,6 +229,8 @@ class _Stay:
 
     def _answered(self, beat: Beat) -> None:
         at = beat.span.invoked
+        if beat.answered_epoch > self._epoch and not beat.is_classic:
+            self._forget_lost()
         self._epoch = beat.answered_epoch
         if beat.assigned is not None:
             self._told = beat.assigned
@@ -246,8 +248,14 @@ class _Stay:
             self._revoked_by = at + self._rebalance_s
         elif not self._holds <= self._told:
             self._revoked_by = min(self._revoked_by, at + self._rebalance_s)
-        elif beat.assigned is not None or self._lost == 0:
+        elif beat.assigned is not None or not self._lost:
             self._revoked_by = math.inf
+
+    def _forget_lost(self) -> None:
+        """Its epoch moves again: it is refused whatever still arrives of one before the last."""
+        self._lost = [epoch for epoch in self._lost if not 0 < epoch < self._epoch]
+        if not self._lost:
+            self._kept = None
 
     def _give_up(self, places: set[Place], at: float) -> None:
         end = min(at, self.certain_until, self._joined_at)

@@ -166,6 +166,16 @@ def test_what_a_member_has_in_doubt_is_to_be_given_up_in_time() -> None:
     assert kinds([*joined, *told, out]) == []
 
 
+@pytest.mark.parametrize(("epochs", "found"), [((1, 2), []), ((2, 3), ["needless fence"])])
+def test_a_lost_heartbeat_of_old_is_forgotten(epochs: tuple[int, int], found: list[str]) -> None:
+    """Two have moved its epoch since: what it asked before is refused, whenever it arrives."""
+    first = [*FIRST, lost("m", 2, 1, "pq"), beat("m", 3, (1, 2), "pq", assigned="pq")]
+    moved = [*first, beat("m", 4, epochs, "pq")] if epochs[0] > 1 else first
+    again = lost("m", 5, epochs[1], "pq")
+    out = refused("m", 6, epochs[1], "FENCED_MEMBER_EPOCH", "pq")
+    assert kinds([*moved, again, out]) == found
+
+
 def test_epochs_do_not_go_back() -> None:
     assert kinds([*FIRST, beat("m", 2, (2, 1))]) == ["epoch went back"]
     other = [beat("m", 0, (0, 7), "-"), beat("n", 2, (0, 6), "-")]
