@@ -6,7 +6,7 @@
 - No epoch goes back: that of a member, and those in which members of a group join.
 - No member commits to a partition that another one has, or got in a later epoch.
 - An instance has one process at a time, and what a process had that has left for a while is kept
-  for the next one. A process whose place another one has is not answered any more.
+  for the next one. A process whose place another one has is told so, and nothing else.
 - A member whose heartbeats are answered in time is not put out of its group.
 
 What is certain: a member stays for a session after a heartbeat that its coordinator answered, and
@@ -97,11 +97,12 @@ def _stays(
                 if beat.outcome is Outcome.OK and beat.term is not None:
                     other.replaced_at = beat.span.completed
             stay.replaced_at = math.inf
-        elif beat.outcome is Outcome.OK and stay.replaced_at < beat.span.invoked and beat.term:
+        elif stay.replaced_at < beat.span.invoked and beat.term and _is_known(beat):
             yield Anomaly(
                 "two processes of an instance",
-                f"{beat.member_id} of {group} is answered at {beat.span.completed:.3f}, and another"
-                f" one has been {beat.instance} since {stay.replaced_at:.3f}",
+                f"{beat.member_id} of {group} is answered as a member at"
+                f" {beat.span.completed:.3f}, and another one has been {beat.instance} since"
+                f" {stay.replaced_at:.3f}",
             )
         if stay.is_put_out(beat):
             yield Anomaly(
@@ -120,6 +121,11 @@ def _stays(
             f"{_name(earlier.thing)} of {group} is given to {later.owner} by {later.start:.3f}, and"  # type: ignore[arg-type]
             f" {earlier.owner} has it until {earlier.end:.3f}",
         )
+
+
+def _is_known(beat: Beat) -> bool:
+    """Whether the answer is one to a member, in the right epoch or not."""
+    return beat.outcome is Outcome.OK or beat.error == "FENCED_MEMBER_EPOCH"
 
 
 class _Stay:

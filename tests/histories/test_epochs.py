@@ -154,6 +154,8 @@ def test_a_process_that_was_replaced_is_not_answered() -> None:
     replaced = of_instance(*FIRST, beat("k", 12, (0, 2), "-"))
     late = of_instance(beat("m", 13, (1, 1)))
     assert kinds([*replaced, *late]) == ["two processes of an instance"]
+    by_epoch = of_instance(refused("m", 13, 1, "FENCED_MEMBER_EPOCH"))
+    assert kinds([*replaced, *by_epoch]) == ["two processes of an instance"]
     assert kinds([*replaced, *of_instance(refused("m", 13, 1, "FENCED_INSTANCE_ID"))]) == []
     assert kinds([*replaced, *of_instance(beat("m", 23, (0, 3), "-"), beat("m", 24, (3, 3)))]) == []
 
