@@ -18,6 +18,7 @@ from support.mixed_groups import (
     settle,
     subscription_bytes,
 )
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.groups.classic.group import Group, GroupState
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.modern.states import MemberState, ModernGroupState
@@ -503,6 +504,25 @@ def test_leave_group_removes_members_of_both_protocols() -> None:
         ("", ErrorCode.UNKNOWN_MEMBER_ID),
     ]
     assert consumer_group(broker).members.keys() == {"new"}
+
+
+@pytest.mark.parametrize("who", ["old", "new"])  # with the other one the group becomes classic
+def test_leave_group_is_answered_when_it_is_committed(who: str) -> None:
+    """Else the next coordinator has a member that was told that it has left."""
+    broker = GroupBroker(partitions=1)
+    _, old = mixed(broker)
+    member_id = old.member_id if who == "old" else "new"
+    partition = broker.replica_manager.partition(GROUP_METADATA_TOPIC, 0)
+    partition._sole_replica, isr = False, partition.isr
+    partition.isr = (1, 2)  # a follower whose log end is not known
+    left = LeaveGroupRequest.MemberIdentity(member_id=member_id)
+    pending = broker.send(LeaveGroupRequest(group_id="g", members=[left]), 5)
+    assert pending.parked
+    partition.isr = isr
+    assert partition.advance_high_watermark()
+    broker.replica_manager.appended([partition.topic_partition])
+    assert pending.answer.error_code == NONE
+    assert [each.error_code for each in pending.answer.members] == [NONE]
 
 
 # ---- consumer to classic -------------------------------------------------------------------------

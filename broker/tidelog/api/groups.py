@@ -40,11 +40,11 @@ from tidelog_protocol.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
     from typing import Any
 
     from tidelog.cluster.metadata.image import ClusterImage
-    from tidelog.coordinators.groups.classic.member import JoinResult, SyncResult
+    from tidelog.coordinators.groups.classic.member import JoinResult, LeaveResult, SyncResult
     from tidelog.coordinators.groups.classic.membership import ClassicMembership
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog.replication.internal_topics import Topics
@@ -228,7 +228,9 @@ class GroupsApi:
         )
         return HeartbeatResponse(error_code=error)
 
-    def leave(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    def leave(
+        self, context: RequestContext, request: LeaveGroupRequest
+    ) -> Deferred | LeaveGroupResponse:
         """Answer a LeaveGroup request."""
         version = context.api_version
         leaving = (
@@ -239,22 +241,31 @@ class GroupsApi:
             if version >= 3
             else [LeavingMember(request.member_id, None)]
         )
-        error, results = self._members.leave(request.group_id, leaving)
-        if version < 3:
-            if error is ErrorCode.NONE:
-                error = results[0].error
-            return LeaveGroupResponse(error_code=error)
-        return LeaveGroupResponse(
-            error_code=error,
-            members=[
-                LeaveGroupResponse.MemberResponse(
-                    member_id=result.member_id,
-                    group_instance_id=result.group_instance_id,
-                    error_code=result.error,
-                )
-                for result in results
-            ],
-        )
+
+        def respond(left: tuple[ErrorCode, list[LeaveResult]]) -> LeaveGroupResponse:
+            return _leave_response(version, *left)
+
+        return context.answer_with(self._members.leave(request.group_id, leaving), respond)
+
+
+def _leave_response(
+    version: int, error: ErrorCode, results: Sequence[LeaveResult]
+) -> LeaveGroupResponse:
+    if version < 3:
+        if error is ErrorCode.NONE:
+            error = results[0].error
+        return LeaveGroupResponse(error_code=error)
+    return LeaveGroupResponse(
+        error_code=error,
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=result.member_id,
+                group_instance_id=result.group_instance_id,
+                error_code=result.error,
+            )
+            for result in results
+        ],
+    )
 
 
 def _is_of_share(key: str, context: RequestContext) -> bool:

@@ -147,10 +147,11 @@ class ClassicMembership:
             )
         return group.heartbeat(member_id, instance_id, generation, self._coordinator.now())
 
-    def leave(
+    async def leave(
         self, group_id: str, leaving: Sequence[LeavingMember]
     ) -> tuple[ErrorCode, list[LeaveResult]]:
-        """Handle LeaveGroup; return an error for all, or a result per member."""
+        """Handle LeaveGroup; return an error for all, or a result per member, once what a consumer
+        group writes about it is committed."""
         found = self._find(group_id)
         if found is ErrorCode.UNKNOWN_MEMBER_ID:
             return ErrorCode.NONE, [
@@ -161,7 +162,7 @@ class ClassicMembership:
 
         shard, group = found
         if not isinstance(group, Group):
-            return self._coordinator.mixed.leave(shard, group, leaving)
+            return await self._coordinator.mixed.leave(shard, group, leaving)
         results, effects = group.leave(leaving, self._coordinator.now())
         self._coordinator.perform(shard, group, effects)
         return ErrorCode.NONE, results

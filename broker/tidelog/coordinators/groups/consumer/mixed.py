@@ -172,10 +172,11 @@ class MixedGroups:
             return refusal.code
         return ErrorCode.NONE
 
-    def leave(
+    async def leave(
         self, shard: GroupShard, group: ConsumerGroup, leaving: Sequence[LeavingMember]
     ) -> tuple[ErrorCode, list[LeaveResult]]:
-        """Handle LeaveGroup; return an error for all, or a result per member."""
+        """Handle LeaveGroup; return an error for all, or a result per member, once the members'
+        removal is committed."""
         results, gone = [], {}
         for each in leaving:
             error = ErrorCode.NONE
@@ -195,6 +196,8 @@ class MixedGroups:
                 each.reason or "not provided",
             )
         error = self.remove(shard, group, group.fence(gone, self._coordinator.topics))
+        if error is ErrorCode.NONE:
+            error = await self._coordinator.settled(shard)
         return (ErrorCode.NONE, results) if error is ErrorCode.NONE else (error, [])
 
     # ---- downgrade ---------------------------------------------------------------------------
