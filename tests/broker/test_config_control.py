@@ -13,6 +13,7 @@ from tidelog.cluster.controller.configs import (
     DELETE,
     SET,
     SUBTRACT,
+    Alteration,
     Change,
     Resource,
     incremental_resources,
@@ -378,6 +379,75 @@ def test_pools_change_by_a_factor_of_two(
         records, results = alter(resource(BROKER, broker, (name, SET, str(count))))
         assert results == [(ErrorCode.INVALID_REQUEST, text)]
         assert not records
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_allowed"),
+    [
+        ({"log.cleaner.threads": "2"}, True),
+        ({"log.cleaner.dedupe.buffer.size": "1048576"}, False),
+        ({"log.cleaner.dedupe.buffer.size": "1048577"}, True),
+        ({"log.cleaner.dedupe.buffer.size": "2097153", "log.cleaner.threads": "2"}, False),
+        ({"log.cleaner.dedupe.buffer.size": "2097154", "log.cleaner.threads": "2"}, True),
+    ],
+)
+@pytest.mark.parametrize("broker", ["", "1"])
+def test_threads_of_compaction_have_a_megabyte_each(
+    broker: str, changes: dict[str, str], is_allowed: bool
+) -> None:
+    records, results = alter(
+        resource(BROKER, broker, *((name, SET, value) for name, value in changes.items()))
+    )
+    text = (
+        "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner"
+        " thread."
+    )
+    assert results == [(0, None) if is_allowed else (INVALID_REQUEST, text)]
+    assert len(records) == (len(changes) if is_allowed else 0)
+
+
+CORDONED = "cordoned.log.dirs"
+
+
+@pytest.mark.parametrize(
+    ("operation", "value", "is_allowed"),
+    [
+        (SET, "/a, /b", True),
+        (SET, "/b", True),
+        (SET, "", True),
+        (DELETE, None, True),
+        (SUBTRACT, "/a", True),
+        (SET, "/c", False),
+        (SET, "*", False),
+        (APPEND, "/c", False),
+    ],
+)
+def test_a_client_of_the_controller_only_uncordons_directories(
+    operation: int, value: str | None, is_allowed: bool
+) -> None:
+    image = IMAGE._replace(broker_configs={"1": {CORDONED: "/a,/b"}})
+    asked = resource(BROKER, "1", (CORDONED, operation, value))
+    decision = Alteration(broker_config(), [asked], is_forwarded=False).step(image, 1)
+    text = (
+        "When updating cordoned.log.dirs via controllers,  the new value must be a subset of the"
+        " current configuration value."
+    )
+    (result,) = decision.results
+    expected = (0, None) if is_allowed else (INVALID_CONFIG, text)
+    assert (result.code, result.message) == expected
+    assert len(decision.records) == is_allowed
+    assert alter_configs(image, broker_config(), [asked]).results[0].code == 0  # of a broker
+
+
+def test_directories_are_cordoned_since_4_3() -> None:
+    image = IMAGE._replace(features={"metadata.version": 29})
+    asked = resource(BROKER, "1", (CORDONED, SET, "/a"))
+    (result,) = alter_configs(image, broker_config(), [asked]).results
+    assert (result.code, result.message) == (
+        INVALID_CONFIG,
+        "The cordoned.log.dirs configuration value cannot be set because it requires"
+        " metadata.version >= 4.3-IV0",
+    )
 
 
 def test_broker_settings() -> None:

@@ -201,10 +201,13 @@ class ConfigsApi:
         request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
     ) -> AlterConfigsResponse | IncrementalAlterConfigsResponse:
         """Answer an AlterConfigs or IncrementalAlterConfigs request."""
-        del context
         resources = _resources(request)
         response = _response(request)
-        answers = await self._alter(resources, validate_only=request.validate_only)
+        answers = await self._alter(
+            resources,
+            validate_only=request.validate_only,
+            is_forwarded=context.peer.is_forwarded,
+        )
         if len(answers) > PART_MAX:
             await asyncio.sleep(0)
         response.responses += [_row(response, *answer) for answer in answers]
@@ -244,13 +247,15 @@ class ConfigsApi:
         return handle
 
     async def _alter(
-        self, resources: Sequence[Resource], *, validate_only: bool
+        self, resources: Sequence[Resource], *, validate_only: bool, is_forwarded: bool
     ) -> list[ResourceResult]:
         """Return the answer for each resource; one for those that are named twice."""
         from tidelog.cluster.controller.configs import ResourceResult
 
         try:
-            return await self._controller.alter_configs(resources, validate_only=validate_only)
+            return await self._controller.alter_configs(
+                resources, validate_only=validate_only, is_forwarded=is_forwarded
+            )
         except StorageError as error:
             return [ResourceResult(*one[:2], error.code, error.message) for one in resources]
 

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.cluster.controller.decisions import Decision, RefusedError
 from tidelog.cluster.controller.names import invalid_topic_reason
-from tidelog.cluster.metadata.features import ELIGIBLE_FEATURE
+from tidelog.cluster.metadata.features import (
+    CORDONED_SINCE,
+    ELIGIBLE_FEATURE,
+    METADATA_FEATURE,
+    METADATA_VERSION,
+)
 from tidelog.cluster.metadata.image import (
     DEFAULT_BROKER_RESOURCE,
     RESOURCE_BROKER,
@@ -52,7 +57,10 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 _TYPES = (RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP)
 _MIN_ISR_KEY = "min.insync.replicas"
-_OWN = ("cordoned.log.dirs", *LISTENER_KEYS)
+_CORDONED_KEY = "cordoned.log.dirs"
+_OWN = (_CORDONED_KEY, *LISTENER_KEYS)
+_CLEANER_MEMORY = ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads")
+_CLEANER_BYTES = 1 << 20  # a thread's map has more
 _STORES = (
     "Validation of dynamic config update of SSLFactory failed:"
     " org.apache.kafka.common.config.ConfigException: "
@@ -125,8 +133,12 @@ def legacy_resources(request: AlterConfigsRequest) -> list[Resource]:
 class Alteration:
     """One request, decided in steps: between them the caller writes the records of a step."""
 
-    def __init__(self, config: BrokerConfig, resources: Sequence[Resource]) -> None:
+    def __init__(
+        self, config: BrokerConfig, resources: Sequence[Resource], *, is_forwarded: bool = True
+    ) -> None:
+        """`is_forwarded`: the broker that knows its log directories has checked the request."""
         self._config = config
+        self._is_forwarded = is_forwarded
         self._named = Counter((resource.type, resource.name) for resource in resources)
         self._left = list({(one.type, one.name): one for one in resources}.values())
 
@@ -139,30 +151,47 @@ class Alteration:
         """Decide the changes of the next resources, at most so many; for `validate_only` the caller
         drops the records."""
         decided, self._left = self._left[:count], self._left[count:]
-        return _decide(image, self._config, decided, self._named)
+        records: list[ConfigRecord] = []
+        results = []
+        for resource in decided:
+            try:
+                records += self._altered(image, resource)
+            except RefusedError as refusal:
+                code, message = refusal.code, refusal.message
+            else:
+                code, message = ErrorCode.NONE, None
+            results.append(ResourceResult(resource.type, resource.name, code, message))
+        return Decision([*records, *_cleared_eligible(image, records)], results)
+
+    def _altered(self, image: ClusterImage, resource: Resource) -> list[ConfigRecord]:
+        if self._named[resource.type, resource.name] > 1:
+            raise _invalid("Duplicate resource.")
+        altered = _alter(image, self._config, resource)
+        _check_min_isr(image, altered)
+        for record in altered:
+            if record.name == _CORDONED_KEY and record.resource_type == RESOURCE_BROKER:
+                _check_cordoned(image, record, is_forwarded=self._is_forwarded)
+        return altered
 
 
-def _decide(
-    image: ClusterImage,
-    config: BrokerConfig,
-    resources: Sequence[Resource],
-    named: Mapping[tuple[int, str], int],
-) -> Decision[ResourceResult]:
-    records: list[ConfigRecord] = []
-    results = []
-    for resource in resources:
-        try:
-            if named[resource.type, resource.name] > 1:
-                raise _invalid("Duplicate resource.")
-            altered = _alter(image, config, resource)
-            _check_min_isr(image, altered)
-            records += altered
-        except RefusedError as refusal:
-            code, message = refusal.code, refusal.message
-        else:
-            code, message = ErrorCode.NONE, None
-        results.append(ResourceResult(resource.type, resource.name, code, message))
-    return Decision([*records, *_cleared_eligible(image, records)], results)
+def _check_cordoned(image: ClusterImage, record: ConfigRecord, *, is_forwarded: bool) -> None:
+    """Refuse `cordoned.log.dirs` below 4.3-IV0 (KIP-1066). A controller does not know a broker's
+    log directories, so its own clients can only uncordon them."""
+    if image.features.get(METADATA_FEATURE, METADATA_VERSION) < CORDONED_SINCE:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            "The cordoned.log.dirs configuration value cannot be set because it requires"
+            " metadata.version >= 4.3-IV0",
+        )
+    current = image.broker_configs.get(record.resource_name, {})
+    parse = ALTERABLE_KEYS[_CORDONED_KEY].parse
+    known = parse(current.get(_CORDONED_KEY, ""))
+    if not (is_forwarded or set(parse(record.value or "")) <= set(known)):
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            "When updating cordoned.log.dirs via controllers,  the new value must be a subset"
+            " of the current configuration value.",
+        )
 
 
 def _check_min_isr(image: ClusterImage, records: Sequence[ConfigRecord]) -> None:
@@ -412,6 +441,8 @@ def _alter_broker(
         wanted = config.with_dynamic({**others, **merged})
     except ConfigError as error:
         raise _invalid(error.message) from None
+    if any(name in _CLEANER_MEMORY for name in changed):
+        _check_cleaner_memory(wanted)
     _check_threads(config.with_dynamic({**others, **current}), wanted)
     # An unchanged value gets a record too: it makes the broker reload the files that it names.
     return [_record(resource, name, value) for name, value in changed.items()]
@@ -460,6 +491,17 @@ def _check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
         raise _invalid(
             "Cannot update these configs at default cluster level, broker id must be specified: "
             f"[{', '.join(single)}]"
+        )
+
+
+def _check_cleaner_memory(wanted: BrokerConfig) -> None:
+    """Refuse a map of compaction that is too small for its threads, as KafkaConfig does. An
+    operator may still start with one, and then change other settings."""
+    threads = wanted.log_cleaner_threads
+    if threads and wanted.log_cleaner_dedupe_buffer_size // threads <= _CLEANER_BYTES:
+        raise _invalid(
+            "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner"
+            " thread."
         )
 
 

@@ -469,14 +469,16 @@ class Controller:
     # ---- configuration ------------------------------------------------------------------------
 
     async def alter_configs(
-        self, resources: Sequence[Resource], *, validate_only: bool
+        self, resources: Sequence[Resource], *, validate_only: bool, is_forwarded: bool = True
     ) -> list[ResourceResult]:
         """AlterConfigs and IncrementalAlterConfigs; StorageError if it cannot be written. Those of
-        many resources are decided and written in steps, as topics are."""
+        many resources are decided and written in steps, as topics are.
+
+        A request that is not forwarded is a controller's own client's: no broker checked it."""
         from tidelog.cluster.controller.configs import Alteration
         from tidelog.cluster.controller.partitions import UNCLEAN_KEY
 
-        alteration = Alteration(self._config, resources)
+        alteration = Alteration(self._config, resources, is_forwarded=is_forwarded)
         results: list[ResourceResult] = []
         records: Sequence[Message] = ()
         may_elect = False
