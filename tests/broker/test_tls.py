@@ -82,6 +82,41 @@ def test_pem_pkcs12_and_files_are_key_stores(
     assert list(tmp_path.glob("**/tidelog-*")) == []
 
 
+def test_a_weak_certificate_of_its_own_is_served_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As in Kafka: the clients decide. Else the security level of the machine's OpenSSL stays."""
+    settings = authority().listener("broker")
+    usual = context(settings)
+    if usual.security_level < 2:
+        pytest.skip("this OpenSSL is built to take keys of 1,024 bits as any other")
+    weak = authority().sign("broker", rsa_bits=1024)
+    settings["ssl.keystore.key"] = weak.key_pem
+    settings["ssl.keystore.certificate.chain"] = weak.chain_pem
+    assert not caplog.messages
+    made = context(settings)
+    (warning,) = caplog.messages
+    assert warning.startswith("ssl.keystore.key: ")
+    assert "EE_KEY_TOO_SMALL" in warning
+    assert made.security_level == 0 < usual.security_level
+    assert names(made) == names(usual)
+
+    async def test() -> None:
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.set_ciphers("DEFAULT:@SECLEVEL=0")
+        trusting.load_verify_locations(cadata=authority().pem)
+        async with tidelog.Cluster({**SSL, **settings}) as cluster:
+            assert await principal(cluster, trusting) == "User:ANONYMOUS"
+            with pytest.raises(ssl.SSLCertVerificationError, match="too weak"):
+                await WireClient.connect(cluster.bootstrap_servers, client())
+
+    run(test)
+
+
+def names(made: ssl.SSLContext) -> list[str]:
+    return [cipher["name"] for cipher in made.get_ciphers()]
+
+
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     good = authority().listener("broker")
     (tmp_path / "own.p12").write_bytes(authority().sign("broker").pkcs12())

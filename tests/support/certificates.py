@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
     """A certificate and its key."""
 
     certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
     @property
     def chain_pem(self) -> str:
@@ -59,9 +59,12 @@ class Authority:
     def pem(self) -> str:
         return self.pair.chain_pem
 
-    def sign(self, name: str, *, hosts: tuple[str, ...] = ("localhost", "127.0.0.1")) -> Pair:
-        """Return a certificate with this common name, and unit `tests`."""
-        return _signed(name, self.pair, hosts=hosts)
+    def sign(
+        self, name: str, *, hosts: tuple[str, ...] = ("localhost", "127.0.0.1"), rsa_bits: int = 0
+    ) -> Pair:
+        """Return a certificate with this common name, and unit `tests`: of an elliptic curve, or
+        of RSA."""
+        return _signed(name, self.pair, hosts=hosts, rsa_bits=rsa_bits)
 
     def truststore(self, password: str = PASSWORD) -> bytes:
         """A PKCS12 store with its certificate."""
@@ -98,9 +101,18 @@ def authority() -> Authority:
 
 
 def _signed(
-    name: str, by: Pair | None, *, is_authority: bool = False, hosts: tuple[str, ...] = ()
+    name: str,
+    by: Pair | None,
+    *,
+    is_authority: bool = False,
+    hosts: tuple[str, ...] = (),
+    rsa_bits: int = 0,
 ) -> Pair:
-    key = ec.generate_private_key(ec.SECP256R1())
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+    if rsa_bits:
+        key = rsa.generate_private_key(65537, rsa_bits)
+    else:
+        key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "tests"),

@@ -49,6 +49,10 @@ _SUITES_OF_1_3 = (
     "TLS_CHACHA20_POLY1305_SHA256",
 )
 
+_WEAK = ("CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK", "EE_KEY_TOO_SMALL")
+"""OpenSSL's names of what it does not load at its usual security level: keys of RSA with fewer than
+2,048 bits, signatures with SHA-1."""
+
 
 class ListenerContext(ssl.SSLContext):
     """The context of a listener."""
@@ -231,7 +235,7 @@ def _load_own(context: ssl.SSLContext, settings: ListenerSettings) -> bytes:
             name = where = settings.key("ssl.keystore.certificate.chain")
         raise ConfigError(name, f"{where}: there is no certificate in it")
     try:
-        _load_chain(context, store, key_password if is_pem else None)
+        _load_chain(context, store, key_password if is_pem else None, where)
     except (ssl.SSLError, ValueError, _NoPasswordError) as error:
         if isinstance(error, _NoPasswordError) or "PEM" in str(error) or "decrypt" in str(error):
             raise ConfigError(
@@ -246,7 +250,13 @@ class _NoPasswordError(Exception):
     """The key is encrypted, and there is no password."""
 
 
-def _load_chain(context: ssl.SSLContext, store: Store, password: str | None) -> None:
+def _load_chain(context: ssl.SSLContext, store: Store, password: str | None, where: str) -> None:
+    """Load the key and certificates from `where`, weak ones with a warning.
+
+    Kafka shows weak certificates too, for Java bounds only those that it verifies. OpenSSL looks at
+    its own again in each handshake, so that the context keeps the lower level.
+    """
+
     def ask() -> str:
         if password is None:
             raise _NoPasswordError
@@ -258,7 +268,18 @@ def _load_chain(context: ssl.SSLContext, store: Store, password: str | None) -> 
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(store.key + b"\n" + store.chain)
-        context.load_cert_chain(path, password=ask)
+        try:
+            context.load_cert_chain(path, password=ask)
+        except ssl.SSLError as error:
+            if error.reason not in _WEAK:
+                raise
+            suites = [suite["name"] for suite in context.get_ciphers()]
+            older = [suite for suite in suites if suite not in _SUITES_OF_1_3]
+            context.set_ciphers(":".join([*older, "@SECLEVEL=0"]))
+            context.load_cert_chain(path, password=ask)
+            if isinstance(context, ListenerContext):
+                advice = "clients may refuse it: renew it"
+                log.warning("%s: weak certificate (%s); %s", where, error.reason, advice)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(path)
