@@ -77,6 +77,9 @@ class Maintenance:
             works.append(("high-watermarks", interval_ms, self._checkpoint_high_watermarks))
         for name, interval_ms, work in works:
             self._begin(name, config.log_initial_task_delay_ms, interval_ms, work)
+        expiry_ms = config.producer_id_expiration_check_interval_ms
+        if expiry_ms < config.log_retention_check_interval_ms:  # else retention forgets them
+            self._begin("producers", expiry_ms, expiry_ms, self._expire_producers)
         self._is_running = True
         self._begin_compactors()
 
@@ -154,6 +157,10 @@ class Maintenance:
         if removed:
             log.info("retention deleted %d segments", removed)
         await self._remove(now_ms)
+
+    async def _expire_producers(self) -> None:
+        for _ in self._logs.upkeep.expire_producers(self._clock.wall_ms()):
+            await asyncio.sleep(0)
 
     async def _flush(self) -> None:
         now_ms = self._clock.wall_ms()

@@ -91,6 +91,14 @@ class Upkeep:
             log.segments.release_idle(log.recovery_point)
         yield count
 
+    def expire_producers(self, now_ms: int) -> Iterator[None]:
+        """Forget idle producers of all logs; yield between parts."""
+        for log in self._in_parts():
+            if log is None:
+                yield
+            else:
+                log.producers.expire(now_ms)
+
     def prepare_removals(self, now_ms: int) -> Iterator[Callable[[], None] | None]:
         """Yield removals of files and folders of what was deleted `file.delete.delay.ms` ago, None
         between parts. Call each off the loop.

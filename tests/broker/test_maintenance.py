@@ -37,6 +37,10 @@ class Recorder:
         self._note("retention")
         return [1, 0]
 
+    def expire_producers(self, now_ms: int) -> list[None]:
+        self._note("producers")
+        return [None]
+
     def prepare_removals(self, now_ms: int) -> list[Callable[[], None] | None]:
         self._note("removals")
         return [None, lambda: self.removers.append(threading.get_ident())]
@@ -115,6 +119,23 @@ def test_everything_is_done_again_and_again() -> None:
         await asyncio.sleep(0.01)  # nothing comes after the end
         assert logs.calls == calls
         assert failures == []
+
+    asyncio.run(test())
+
+
+def test_idle_producers_are_forgotten_at_their_own_interval() -> None:
+    async def test() -> None:
+        logs = Recorder()
+        often = {
+            "log.initial.task.delay.ms": "3600000",
+            "log.retention.check.interval.ms": "300000",
+            "producer.id.expiration.check.interval.ms": "1",
+        }
+        work = maintenance(logs, [], often)
+        work.start()
+        await until(logs, lambda: logs.calls.count("producers") >= 3)
+        await work.stop()
+        assert "retention" not in logs.calls
 
     asyncio.run(test())
 

@@ -386,6 +386,16 @@ def test_idle_producers_are_forgotten(disk: SimDisk) -> None:
     assert log.producers.producers == {}
 
 
+def test_idle_producers_are_forgotten_without_a_pass_of_retention(disk: SimDisk) -> None:
+    broker = Broker(disk)
+    log = broker.create(A0)
+    append(log, 1, producer_id=3, producer_epoch=0, base_sequence=0)
+    list(broker.logs.upkeep.expire_producers(NOW + 86_399_000))
+    assert 3 in log.producers.producers
+    list(broker.logs.upkeep.expire_producers(NOW + 86_400_001))
+    assert log.producers.producers == {}
+
+
 def test_several_directories(disk: SimDisk) -> None:
     broker = Broker(disk, ("data", "more"))
     for index in range(4):

@@ -425,10 +425,9 @@ class LogKeys:
     )
     producer_id_expiration_check_interval_ms: int = integer(
         600000,
-        "Time between checks for forgotten producers.",
+        "Time between checks for forgotten producers; each pass of retention is one, too.",
         low=1,
         importance=LOW,
-        inert=True,
         internal=True,
     )
 
