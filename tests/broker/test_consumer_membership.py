@@ -449,6 +449,30 @@ def test_a_heartbeat_that_is_not_written_changes_nothing() -> None:
     assert group_of(broker).is_empty
 
 
+def test_what_cannot_be_written_is_tried_again_after_a_while() -> None:
+    """A member may have no time to revoke: its end is always due, and must not fill all turns."""
+    broker = GroupBroker()
+    join(broker, "m", rebalance_timeout_ms=0)
+    tried = 0
+
+    def no_space(*_args: Any, **_more: Any) -> Any:
+        nonlocal tried
+        tried += 1
+        assert tried <= 10
+        _no_space()
+
+    append = broker.coordinator.topic.append
+    join(broker, "n")
+    assert numbers(beat(broker, "m", 1)) == {A: [0, 1]}
+    broker.coordinator.topic.append = no_space  # type: ignore[method-assign]
+    broker.time.pass_(2)
+    assert group_of(broker).members.keys() == {"m", "n"}
+    assert 2 < tried <= 5
+    broker.coordinator.topic.append = append  # type: ignore[method-assign]
+    broker.time.pass_(1)
+    assert group_of(broker).members.keys() == {"n"}
+
+
 def _no_space(*_args: Any, **_more: Any) -> Any:
     raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left on device")
 

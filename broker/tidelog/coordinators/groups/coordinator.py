@@ -63,6 +63,7 @@ _new = tuple.__new__  # what a NamedTuple's own constructor calls, three times a
 ANSWERS_AT_ONCE = 500  # of the parked requests of a group, in one turn of the loop
 ENCODED_AT_ONCE = 500  # offsets of a commit, in one turn of the loop
 RESUMED_AT_ONCE = 500  # groups of a shard that was loaded, in one turn of the loop
+RETRY_MS = 500  # before what is due is written again, as Kafka's CoordinatorTimer waits
 TOMBSTONES_MAX = 1000  # in one batch of expiry: far below max.message.bytes
 
 
@@ -344,8 +345,8 @@ class GroupCoordinator:
         else:
             self.perform(shard, group, group.stored(effect.then, error, self.now()))
 
-    def watch(self, shard: GroupShard, group: AnyGroup) -> None:
-        """Set the one timer of a group, no later than its next deadline.
+    def watch(self, shard: GroupShard, group: AnyGroup, earliest_ms: int = 0) -> None:
+        """Set the one timer of a group, no later than its next deadline, or than `earliest_ms`.
 
         Heartbeats only move deadlines later and do not call this: the timer fires early once per
         session, finds nothing due and is set again.
@@ -366,6 +367,7 @@ class GroupCoordinator:
             watch.handle.cancel()
         from tidelog.coordinators.groups.shard import Watch
 
+        deadline_ms = max(deadline_ms, earliest_ms)
         now_s = self._timers.time()
         wait_s = max(deadline_ms - now_s * 1000, 0) / 1000
         handle = self._timers.call_at(now_s + wait_s, self._expire, shard, group)
@@ -393,6 +395,7 @@ class GroupCoordinator:
     def _write_due(self, shard: GroupShard, group: MemberGroup, records: Sequence[Record]) -> None:
         """Write what is due in a group at some time, if anything is: its members' removal, or the
         first assignment of a streams group."""
+        earliest_ms = 0
         if not records:
             error = ErrorCode.NONE
         elif group.type == "consumer":
@@ -406,8 +409,10 @@ class GroupCoordinator:
                 group.group_id,
                 error.name,
             )
-            group.resume(self.now())
-        self.watch(shard, group)
+            now = self.now()
+            group.resume(now)  # members may have no time at all to revoke
+            earliest_ms = now.ticks_ms + RETRY_MS
+        self.watch(shard, group, earliest_ms)
 
     # ---- writing -----------------------------------------------------------------------------
 
