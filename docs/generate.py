@@ -23,7 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tidelog
-from tidelog.config import authorizer_keys, group_keys, inert_keys, keys, security_keys, tiered_keys
+from tidelog.config import (
+    authorizer_keys,
+    group_keys,
+    inert_keys,
+    keys,
+    security_keys,
+    tiered_keys,
+    unavailable_keys,
+)
 from tidelog.config.broker import DEVELOPER_PROFILE, update_mode
 from tidelog.config.client_metrics import CLIENT_METRICS_KEYS
 from tidelog.config.group_settings import GROUP_KEYS
@@ -89,6 +97,7 @@ SECTIONS = {
     "Authorizer": authorizer_keys.AuthorizerKeys,
     "Remote tier": tiered_keys.TieredKeys,
     "Settings without effect": inert_keys.InertKeys,
+    "Settings that have their default alone": unavailable_keys.UnavailableKeys,
 }
 PROFILE = """\
 ## Defaults of `tidelog serve` and `tidelog.run()`

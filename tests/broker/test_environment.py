@@ -70,6 +70,12 @@ def test_other_variables_without_a_setting_are_listed() -> None:
     assert environment_settings({"KAFKA_PORT": "tcp://10.0.0.1:9092"}) == ({}, ["KAFKA_PORT"])
 
 
+def test_values_that_need_javas_classes_are_ignored_too() -> None:
+    reporters = "KAFKA_METRIC_REPORTERS"
+    assert environment_settings({reporters: "com.example.Mine"}) == ({}, [reporters])
+    assert environment_settings({reporters: ""}) == ({"metric.reporters": ""}, [])
+
+
 def test_listeners_follow_the_advertised_ones_on_all_interfaces() -> None:
     advertised = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://kafka:9092,OUT://localhost:19092"}
     settings, _ = environment_settings(advertised)
@@ -120,7 +126,7 @@ def test_a_broker_takes_its_settings_from_the_environment(start: Start, tmp_path
     process.terminate()
     code, _, errors = ended(process)
     assert code == 0
-    assert "tidelog: KAFKA_HOME is ignored: it names no setting\n" in errors
+    assert "tidelog: KAFKA_HOME is ignored: it names no setting of tidelog's\n" in errors
     # The words for which Java's testcontainers waits.
     assert (
         "broker 1: the broker has been unfenced. Transitioning from RECOVERY to RUNNING" in errors

@@ -230,7 +230,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
         named, ignored = environment_settings(os.environ)
         settings.update(named)
         for variable in ignored:
-            refuse(f"{variable} is ignored: it names no setting")
+            refuse(f"{variable} is ignored: it names no setting of tidelog's")
     for setting in options.settings:
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():

@@ -5,6 +5,7 @@ keys.py        every broker setting: name, type, default, range, doc
 tiered_keys.py every setting of the remote tier
 group_keys.py  settings of consumer groups of KIP-848, of share and of streams groups
 inert_keys.py  settings of Kafka that have no effect here
+unavailable_keys.py  and those that may only have their default
 authorizer_keys.py  settings of the authorizer
 group_limits.py  minimum and maximum of these, and the rules between them
 group_settings.py  what one group may set for itself

@@ -26,6 +26,7 @@ from tidelog.config.listeners import (
 )
 from tidelog.config.security_keys import URLS, SaslKeys, TlsKeys, TokenKeys
 from tidelog.config.tiered_keys import TieredKeys, is_place_of_store
+from tidelog.config.unavailable_keys import UnavailableKeys
 from tidelog.config.vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
 from tidelog_storage.config import BROKER_KEYS, LogConfig
 from tidelog_storage.config_key import collect_keys, refuse
@@ -91,6 +92,7 @@ class BrokerConfig(
     AuthorizerKeys,
     TieredKeys,
     InertKeys,
+    UnavailableKeys,
 ):
     """The settings of one broker, immutable; attributes are Kafka's names with underscores.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.config.broker import BrokerConfig, parse_endpoints
+from tidelog.config.unavailable_keys import is_unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +42,7 @@ _PREFIX_KEYS = (
 
 
 def environment_settings(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings of these variables, and the variables that name none.
+    """Return the settings of these variables, and the variables that name none of tidelog's.
 
     Kafka ignores a property that it does not know, and some variables are not the user's:
     Kubernetes sets KAFKA_PORT for a service named kafka.
@@ -58,6 +59,7 @@ def environment_settings(environment: Mapping[str, str]) -> tuple[dict[str, str]
     )
     unknown = [key for key in settings if key not in BrokerConfig.KEYS]
     ignored = [key for key in unknown if not key.startswith(prefixes)]
+    ignored += [key for key, text in settings.items() if is_unavailable(key, text)]
     for key in ignored:
         del settings[key]
     advertised = settings.get("advertised.listeners")

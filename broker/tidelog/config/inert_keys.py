@@ -1,6 +1,7 @@
 """Settings of Apache Kafka for what is done otherwise here: they are accepted and have no effect.
 
-Types, defaults and ranges are Kafka's. Those that name Java classes are not among them.
+Types, defaults and ranges are Kafka's. Those of what tidelog does not have are in
+`unavailable_keys.py`.
 """
 
 from __future__ import annotations

@@ -21,11 +21,6 @@ class Allowed(NamedTuple):
     only: Callable[[Any, Any], bool] | None = None
 
 
-def not_served(_reference: Any, tidelog: Any) -> bool:
-    """The API is left out of tidelog's answer."""
-    return tidelog == "<missing>"
-
-
 def new_here(reference: Any, _tidelog: Any) -> bool:
     """Only tidelog has it."""
     return bool(reference == "<missing>")
@@ -112,13 +107,6 @@ ALLOWED = (
         "DescribeConfigs-keys-of-brokers-*",
         "*.rsm.config.dir.is_sensitive",
         "where a store of our own is, is no secret",
-    ),
-    Allowed(
-        "DescribeConfigs-every-broker-config-*",
-        "*",
-        "what names Java classes, or belongs to something tidelog does not have (GSSAPI, logins of"
-        " brokers by signed tokens), is unknown to it, and refused at the start",
-        not_served,
     ),
     Allowed(
         "IncrementalAlterConfigs-*@controller",
