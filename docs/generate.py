@@ -97,7 +97,7 @@ SECTIONS = {
     "Authorizer": authorizer_keys.AuthorizerKeys,
     "Remote tier": tiered_keys.TieredKeys,
     "Settings without effect": inert_keys.InertKeys,
-    "Settings that have their default alone": unavailable_keys.UnavailableKeys,
+    "Settings of which only the default is accepted": unavailable_keys.UnavailableKeys,
 }
 PROFILE = """\
 ## Defaults of `tidelog serve` and `tidelog.run()`

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Protocol
 
+    from tidelog.api.offsets_remote import RemoteOffsets
     from tidelog.cluster.auto_topics import AutoTopics
     from tidelog.cluster.controller.controller import Controller
     from tidelog.cluster.metadata.log import MetadataLog
@@ -101,12 +102,14 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     """Return the handlers for clients and followers that every broker has. Call it on the running
     loop."""
     config, replicas, metadata = parts.config, parts.replicas, parts.metadata
-    remote_fetches = None
-    if parts.tier is not None:
+    remote_fetches = remote_offsets = None
+    if parts.tier is not None:  # both tell metrics from the start on
         from tidelog.api.fetch_remote import RemoteFetches
+        from tidelog.api.offsets_remote import RemoteOffsets
 
         loop = asyncio.get_running_loop()
         remote_fetches = RemoteFetches(replicas, parts.tier.reads, loop)
+        remote_offsets = RemoteOffsets(replicas, parts.tier.reads, loop)
     fetches = FetchApi(replicas, config, parts.runtime.rng, remote_fetches, parts.authorizer)
     parts.quotas.limit_fetches(fetches.limit_by)
     handlers = joined(
@@ -125,7 +128,7 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     of_resources = [ApiKey.LIST_CONFIG_RESOURCES]
     return {
         **handlers,
-        **late_handlers(of_offsets, lambda: _offset_handlers(parts)),
+        **late_handlers(of_offsets, lambda: _offset_handlers(replicas, remote_offsets)),
         **late_handlers(of_log_dirs, lambda: _log_dir_handlers(parts)),
         **config_handlers(metadata, parts.controller, config),
         **late_handlers(of_groups, lambda: _group_handlers(parts)),
@@ -140,16 +143,12 @@ def client_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     }
 
 
-def _offset_handlers(parts: Parts) -> dict[ApiKey, Handler]:
+def _offset_handlers(
+    replicas: ReplicaManager, remote: RemoteOffsets | None
+) -> dict[ApiKey, Handler]:
     from tidelog.api.offsets import OffsetsApi
 
-    remote = None
-    if parts.tier is not None:
-        from tidelog.api.offsets_remote import RemoteOffsets
-
-        loop = asyncio.get_running_loop()
-        remote = RemoteOffsets(parts.replicas, parts.tier.reads, loop)
-    return OffsetsApi(parts.replicas, remote).handlers()
+    return OffsetsApi(replicas, remote).handlers()
 
 
 def _log_dir_handlers(parts: Parts) -> dict[ApiKey, Handler]:
