@@ -740,7 +740,7 @@ def assert_nothing_is_left_behind(broker: GroupBroker) -> None:
 
 
 def test_members_of_a_group_that_is_classic_again_have_sessions() -> None:
-    """A static member swaps its protocol, with the same subscription: nobody has to join again."""
+    """A static member changes its protocol and keeps its subscription: no member joins again."""
     broker = GroupBroker()
     new, other = ConsumerClient(broker, "new", instance_id="i"), ClassicClient(broker)
     settle(broker, [new, other])

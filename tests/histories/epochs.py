@@ -6,7 +6,8 @@
 - No epoch goes back: that of a member, and those in which members of a group join.
 - No member commits to a partition that another one has, or got in a later epoch.
 - An instance has one process at a time, and what a process had that has left for a while is kept
-  for the next one. A process whose place another one has is told so, and nothing else.
+  for the next one. A process that was replaced by another one
+  gets an error that says so, and no other answer.
 - A member whose heartbeats are answered in time is not put out of its group.
 
 What is certain: a member stays for a session after a heartbeat that its coordinator answered, and

@@ -1,6 +1,6 @@
 """A group's coordinator loses its followers, answers clients for a while, and falls.
 
-What it has told them by then, and nobody else has, must not have been told.
+Its answers must hold nothing that no follower has: the next coordinator does not know it.
 """
 
 from __future__ import annotations

@@ -139,6 +139,7 @@ FOUND_AT = {
     "subscriptions-are-not-loaded": 16,
     "targets-are-not-loaded": 25,
     "upgrades-forget-who-has-what": 6,
+    "what-is-to-be-revoked-is-not-stored": 22,
     # share groups
     "a-member-that-leaves-frees-all": 5,
     "a-share-partition-is-left-out": 0,

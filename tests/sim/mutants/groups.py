@@ -240,7 +240,7 @@ def loaded_offsets_count_as_committed(patch: Patch) -> None:
 
 
 def answered_before_they_are_stored(patch: Patch) -> None:
-    """A member is told what the next coordinator does not know of."""
+    """The coordinator answers a heartbeat before its records are committed."""
     patch(ModernMembership, "_settling", lambda *_, **__: None)
 
 

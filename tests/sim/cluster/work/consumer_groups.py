@@ -48,7 +48,7 @@ LATE_S = (0.5, 5.0)
 LOOKS_S = (0.02, 0.1, 0.3)
 STABLE_S_MAX = 30.0
 COMPACTED = 0.35
-AWAY_SESSIONS = 2.0  # after so many of them nobody is there any more
+AWAY_SESSIONS = 2.0  # the group has removed a silent member by then
 MIXED = 0.4
 CLASSIC = 0.6
 
@@ -112,7 +112,7 @@ class ConsumerGroups(Processes):
         return (Subscription(all_names), *chosen) if self._is_mixed else chosen
 
     def start(self) -> None:
-        """Processes begin, and die; somebody looks what is committed; a topic comes late."""
+        """Start and kill member processes, fetch committed offsets, and create a topic late."""
         self.start_processes(len(self._has_instance))
         self.clients.append(self.world.spawn("onlooker", self._look_on()))
         self.clients.append(self.world.spawn("late topic", self._create_late()))
