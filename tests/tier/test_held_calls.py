@@ -92,8 +92,9 @@ def test_a_copy_under_way_when_its_records_expire(tmp_path: Path) -> None:
             await until(lambda: (COPY, 1) not in cluster.history.held)
             await cluster.produce("a", 0, kv(3))
             await cluster.expect_earliest_local("a", 0, 3)
+            # A deletion that takes the empty folder away may fail a copy to it: [2] is known twice.
             await until(
-                lambda: [one.start_offset for one in known(cluster, 1, "a")] == [2],
+                lambda: {one.start_offset for one in known(cluster, 1, "a")} == {2},
                 "the late copy is deleted too",
             )
             assert {name.rpartition("/")[2][:20] for name in cluster.objects("a")} == {f"{2:020d}"}
