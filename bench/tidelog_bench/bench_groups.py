@@ -228,16 +228,15 @@ class Beating:
                 for each in answer.assignment.topic_partitions
             ]
 
-    async def spread(self, seconds: float) -> None:
-        """Have all members beat for so long, evenly spread over the interval."""
-        end = time.perf_counter() + seconds
+    async def spread(self) -> None:
+        """Have all members beat until this is cancelled, evenly spread over the interval."""
         async with asyncio.TaskGroup() as tasks:
             for number in range(self._size.beating):
-                tasks.create_task(self._every(number, end))
+                tasks.create_task(self._every(number))
 
-    async def _every(self, number: int, end: float) -> None:
+    async def _every(self, number: int) -> None:
         await asyncio.sleep(self._size.interval_s * number / self._size.beating)
-        while time.perf_counter() < end:
+        while True:
             await self.beat(number)
             await asyncio.sleep(self._size.interval_s)
 
@@ -249,10 +248,14 @@ async def beat_cost(peer: Peer, group: str, size: Size) -> float:
         members = Beating(group, size, opened)
         for number in range(size.beating):
             await members.beat(number)
-        await members.spread(SETTLED_INTERVALS * size.interval_s)
-        before, began = peer.cpu_seconds(), time.perf_counter()
-        await members.spread(size.seconds)
-        return 100 * (peer.cpu_seconds() - before) / (time.perf_counter() - began)
+        async with asyncio.TaskGroup() as tasks:
+            beating = tasks.create_task(members.spread())
+            await asyncio.sleep(SETTLED_INTERVALS * size.interval_s)
+            before, began = peer.cpu_seconds(), time.perf_counter()
+            await asyncio.sleep(size.seconds)
+            share = (peer.cpu_seconds() - before) / (time.perf_counter() - began)
+            beating.cancel()
+        return 100 * share
     finally:
         for connection in opened:
             connection.close()
