@@ -275,6 +275,13 @@ def test_a_shutdown_reaches_every_member_until_the_group_is_empty() -> None:
     assert first.join().status == ()
 
 
+def test_a_shutdown_in_a_new_groups_first_heartbeat_is_not_kept() -> None:
+    life = ready()
+    (status,) = Client(life, "m").join(shuts_down=True).status
+    assert status.status is Status.SHUTDOWN_APPLICATION
+    assert Client(life, "n").join().status == ()
+
+
 def test_members_learn_the_endpoints_of_others() -> None:
     life = ready()
     first, second = Client(life, "m"), Client(life, "n")
@@ -390,13 +397,24 @@ def test_topologies_that_cannot_be_are_refused() -> None:
     )
     twice = word_count()
     twice.subtopologies.append(twice.subtopologies[0])
-    outside = word_count()
+    for topology in (twice, word_count(epoch=-1)):
+        request = StreamsHeartbeat("m", 0, **{**JOIN, "topology": topology})
+        assert refused(check, "g", request)[0] is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_numbers_of_topics_are_looked_at_in_a_groups_first_topology() -> None:
+    outside = word_count(epoch=2)
     outside.subtopologies[0].copartition_groups.append(
         StreamsGroupTopologyValue.CopartitionGroup(source_topics=[1])
     )
-    for topology in (twice, outside, word_count(epoch=-1)):
-        request = StreamsHeartbeat("m", 0, **{**JOIN, "topology": topology})
-        assert refused(check, "g", request)[0] is ErrorCode.UNKNOWN_SERVER_ERROR
+    first = refused(Client(ready(), "m").join, topology=outside)
+    assert first[0] is ErrorCode.UNKNOWN_SERVER_ERROR
+    life = ready()
+    Client(life, "m").join(topology=word_count(epoch=2))
+    assert refused(Client(life, "n").join, topology=outside)[0] is ErrorCode.INVALID_REQUEST
+    outside.epoch = 1
+    (status,) = Client(life, "n").join(topology=outside).status
+    assert status.status is Status.STALE_TOPOLOGY
 
 
 def held_by(members: dict[str, StreamsMember]) -> dict[tuple[str, str, int], str]:

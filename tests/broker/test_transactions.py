@@ -82,6 +82,25 @@ def test_offsets_hold_once_the_transaction_commits(version: int) -> None:
     run(test)
 
 
+def test_long_metadata_of_an_offset_are_refused_after_the_member() -> None:
+    """As in Kafka's OffsetMetadataManager; the transaction goes on without the offset."""
+
+    async def test() -> None:
+        async with tidelog.Cluster() as cluster, Nodes(cluster.bootstrap_servers) as nodes:
+            await nodes.create("t")
+            producer = TxnProducer(nodes, "tx", version=2)
+            assert await producer.init() is ErrorCode.NONE
+            long = "x" * 5000
+            refused = await producer.send_offsets("g", "t", 5, metadata=long, generation=3)
+            assert refused is ErrorCode.ILLEGAL_GENERATION
+            too_large = await producer.send_offsets("g", "t", 5, metadata=long)
+            assert too_large is ErrorCode.OFFSET_METADATA_TOO_LARGE
+            assert await producer.end(commit=True) is ErrorCode.NONE
+            assert await nodes.committed("g", "t", require_stable=True) == (-1, ErrorCode.NONE)
+
+    run(test)
+
+
 @BOTH
 def test_a_new_producer_fences_the_old_one(version: int) -> None:
     async def test() -> None:

@@ -272,7 +272,9 @@ class TxnProducer:
             self._sequences[topic, index] = sequence + len(values)
         return error
 
-    async def send_offsets(self, group: str, topic: str, offset: int) -> ErrorCode:
+    async def send_offsets(
+        self, group: str, topic: str, offset: int, *, metadata: str = "", generation: int = -1
+    ) -> ErrorCode:
         """Commit an offset of partition 0 with the transaction."""
         if not self.is_v2:
             adding = AddOffsetsToTxnRequest(
@@ -296,11 +298,16 @@ class TxnProducer:
             group_id=group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
+            generation_id=generation,
             topics=[
                 Topic(
                     name=topic,
                     partitions=[
-                        Partition(partition_index=0, committed_offset=offset, committed_metadata="")
+                        Partition(
+                            partition_index=0,
+                            committed_offset=offset,
+                            committed_metadata=metadata,
+                        )
                     ],
                 )
             ],

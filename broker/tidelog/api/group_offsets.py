@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Offsets = Mapping[str, Mapping[int, OffsetAndMetadata]]
     Unstable = AbstractSet[tuple[str, int]]
 
-__all__ = ["GroupOffsetsApi"]
+__all__ = ["GroupOffsetsApi", "java_length"]
 
 _TOPIC_ID_VERSION = 10
 _GROUPS_VERSION = 8
@@ -138,7 +138,7 @@ class GroupOffsetsApi:
                 yield
             index = partition.partition_index
             metadata = partition.committed_metadata or ""
-            if _java_length(metadata) > self._metadata_bytes_max:
+            if java_length(metadata) > self._metadata_bytes_max:
                 accepted.append(answer.add(topic, index, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 continue
             accepted.append(answer.add(topic, index, ErrorCode.NONE))
@@ -358,7 +358,7 @@ class GroupOffsetsApi:
         return context.answer_with(work, respond)
 
 
-def _java_length(text: str) -> int:
+def java_length(text: str) -> int:
     """Return the length as Java counts it: a character outside the basic plane counts as two."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 

@@ -16,6 +16,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.api.group_offsets import java_length
 from tidelog.awaiting import called_back, drive
 from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.groups.admin import Committer
@@ -74,16 +75,16 @@ class TxnOffsetsApi:
     ) -> TxnOffsetCommitResponse:
         """Answer a TxnOffsetCommit request."""
         errors: dict[TopicPartition, ErrorCode] = {}
+        existing: list[TopicPartition] = []
         changes: list[OffsetChange] = []
-        for _ in self._changes(request, errors, changes):
+        for _ in self._changes(request, errors, existing, changes):
             await asyncio.sleep(0)
-        if changes:
+        if existing:
             error = await self._write(context.api_version, request, changes)
-            error = _told(error, context.api_version)
-            if len(changes) > PART_MAX:
+            if len(existing) > PART_MAX:
                 await asyncio.sleep(0)
-            for change in changes:
-                errors[TopicPartition(change.topic, change.partition)] = error
+            if error is not ErrorCode.NONE:
+                errors.update(dict.fromkeys(existing, _told(error, context.api_version)))
         topics = []
         room = PART_MAX
         for topic in request.topics:
@@ -106,10 +107,11 @@ class TxnOffsetsApi:
         self,
         request: TxnOffsetCommitRequest,
         errors: dict[TopicPartition, ErrorCode],
+        existing: list[TopicPartition],
         changes: list[OffsetChange],
     ) -> Iterator[None]:
-        """Find the offsets that may be written; set the error of the others. Yield between
-        parts."""
+        """Find the partitions that exist and the offsets that may be written; set the error of each
+        partition if the write succeeds. Yield between parts."""
         image = self._transactions.image
         metadata_bytes_max = self._transactions.config.offset_metadata_max_bytes
         now_ms = self._clock.wall_ms()
@@ -124,7 +126,10 @@ class TxnOffsetsApi:
                 metadata = each.committed_metadata or ""
                 if known is None or not 0 <= one.partition < len(known.partitions):
                     errors[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif len(metadata) > metadata_bytes_max:
+                    continue
+                existing.append(one)
+                errors[one] = ErrorCode.NONE
+                if java_length(metadata) > metadata_bytes_max:
                     errors[one] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     offset = OffsetAndMetadata(

@@ -123,7 +123,7 @@ class GroupAdmin:
                 error = ErrorCode.ILLEGAL_GENERATION
         else:
             error = ErrorCode.ILLEGAL_GENERATION if committer.generation >= 0 else ErrorCode.NONE
-        if error is not ErrorCode.NONE:
+        if error is not ErrorCode.NONE or not changes:
             return error
         return await coordinator.write_transactional_offsets(shard, changes, producer, records)
 

@@ -44,7 +44,7 @@ class ConsumerMembership(ModernMembership):
         assignors = () if request.server_assignor is None else assignor_names(coordinator.config)
         check(group_id, request, needs_member_id=needs_member_id, assignors=assignors)
         shard = self._shard_of(group_id)
-        if not request.member_id:  # before v1 the coordinator makes the id of a new member
+        if not request.member_id and request.epoch >= 0:  # before v1 the coordinator makes the id
             request = request._replace(member_id=uuid_to_str(self._rng.uuid()))
         now = coordinator.now()
         before = shard.groups.get(group_id)

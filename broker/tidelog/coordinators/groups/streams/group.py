@@ -112,6 +112,8 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSets, StreamsLimits]):
         if request.shuts_down:
             self._shut_down(request.member_id)
         status = [*draft.status, *self._status(configured)]
+        if self.topology is None:
+            self._shutdown_by = None  # as in Kafka, a group's first heartbeat is not kept
         is_shown = request.epoch == 0 or after.assigned != member.assigned
         endpoint_epoch, endpoints = self._endpoints(request, after, topics, is_shown=is_shown)
         answer = StreamsAnswer(

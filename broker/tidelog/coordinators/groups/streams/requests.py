@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Subtopology = StreamsGroupTopologyValue.Subtopology
 
-__all__ = ["StreamsAnswer", "StreamsHeartbeat", "check"]
+__all__ = ["StreamsAnswer", "StreamsHeartbeat", "check", "points_outside"]
 
 
 class StreamsHeartbeat(NamedTuple):
@@ -153,15 +153,11 @@ def _check_topology(topology: StreamsGroupTopologyValue) -> None:
                     f"is set to {topic.partitions}.",
                 )
     ids = [each.subtopology_id for each in topology.subtopologies]
-    if (
-        topology.epoch < 0
-        or len({*ids}) < len(ids)
-        or any(map(_points_outside, topology.subtopologies))
-    ):  # Kafka does not check these either: its code fails on them
+    if topology.epoch < 0 or len({*ids}) < len(ids):  # Kafka's code fails on these
         raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def _points_outside(subtopology: Subtopology) -> bool:
+def points_outside(subtopology: Subtopology) -> bool:
     """Return whether numbers of topics or partitions are none."""
     sources, internal = subtopology.source_topics, subtopology.repartition_source_topics
     return any(topic.partitions < 0 for topic in internal) or any(
