@@ -355,6 +355,16 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
             ErrorCode.UNKNOWN_SERVER_ERROR,
         ),
         ({"group_instance_id": "i", "member_id": "m"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        (
+            {
+                "protocols": [
+                    JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\x00")
+                ],
+                "group_instance_id": "i",
+                "member_id": "m",
+            },
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ),
     ],
 )
 def test_a_join_that_does_not_fit_is_refused(changes: dict, error: ErrorCode) -> None:

@@ -395,11 +395,17 @@ def test_topologies_that_cannot_be_are_refused() -> None:
         ErrorCode.STREAMS_INVALID_TOPOLOGY,
         "Changelog topic log must have an undefined partition count, but it is set to 3.",
     )
+
+
+def test_a_topology_that_kafkas_code_fails_on_is_refused_whatever_the_group_has() -> None:
     twice = word_count()
     twice.subtopologies.append(twice.subtopologies[0])
-    for topology in (twice, word_count(epoch=-1)):
-        request = StreamsHeartbeat("m", 0, **{**JOIN, "topology": topology})
-        assert refused(check, "g", request)[0] is ErrorCode.UNKNOWN_SERVER_ERROR
+    life = ready()
+    for _ in range(2):
+        for topology in (twice, word_count(epoch=-1)):
+            found = refused(Client(life, "n").join, topology=topology)
+            assert found[0] is ErrorCode.UNKNOWN_SERVER_ERROR
+        Client(life, "m").join()
 
 
 def test_numbers_of_topics_are_looked_at_in_a_groups_first_topology() -> None:

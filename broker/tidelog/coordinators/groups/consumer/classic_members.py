@@ -53,6 +53,8 @@ def check_join(group: ConsumerGroup, request: JoinRequest) -> None:
             names &= {each.name for each in classic.supported_protocols}
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
         raise RefusedError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if request.member_id and request.group_instance_id is not None:
+        group.known(request.member_id, request.group_instance_id)
 
 
 def as_heartbeat(request: JoinRequest, topics: Topics) -> Heartbeat:

@@ -13,7 +13,7 @@ from tidelog.coordinators.groups.streams.assignor import Assignee, TaskCount, st
 from tidelog.coordinators.groups.streams.internal_topics import configure_topics, required_topics
 from tidelog.coordinators.groups.streams.reconciliation import Target, next_step
 from tidelog.coordinators.groups.streams.records import RECORDS, topology_record
-from tidelog.coordinators.groups.streams.requests import points_outside
+from tidelog.coordinators.groups.streams.requests import is_no_topology, points_outside
 from tidelog.coordinators.groups.streams.tasks import NO_TASKS
 from tidelog.coordinators.groups.streams.topology import GroupStatus, Status
 from tidelog.coordinators.groups.streams.views import STANDBY_REPLICAS
@@ -78,9 +78,11 @@ class Draft:
         """Return the group's topology; RefusedError if the member has another one."""
         group, mine = self._group, self._request.topology
         known = group.topology
+        if mine is not None and is_no_topology(mine):
+            raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's code fails here and below
         if known is None:
             if mine is None or any(map(points_outside, mine.subtopologies)):
-                raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka's code fails on these
+                raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR)
             self.records.append(topology_record(group.group_id, mine))
             return mine
         if mine is not None and mine.epoch >= known.epoch and not _is_same(mine, known):

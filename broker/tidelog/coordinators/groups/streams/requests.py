@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Subtopology = StreamsGroupTopologyValue.Subtopology
 
-__all__ = ["StreamsAnswer", "StreamsHeartbeat", "check", "points_outside"]
+__all__ = ["StreamsAnswer", "StreamsHeartbeat", "check", "is_no_topology", "points_outside"]
 
 
 class StreamsHeartbeat(NamedTuple):
@@ -152,9 +152,12 @@ def _check_topology(topology: StreamsGroupTopologyValue) -> None:
                     f"Changelog topic {topic.name} must have an undefined partition count, but it "
                     f"is set to {topic.partitions}.",
                 )
+
+
+def is_no_topology(topology: StreamsGroupTopologyValue) -> bool:
+    """Return whether Kafka's code fails to read a topology (`StreamsTopology`)."""
     ids = [each.subtopology_id for each in topology.subtopologies]
-    if topology.epoch < 0 or len({*ids}) < len(ids):  # Kafka's code fails on these
-        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return topology.epoch < 0 or len({*ids}) < len(ids)
 
 
 def points_outside(subtopology: Subtopology) -> bool:
