@@ -74,14 +74,16 @@ def test_a_repair_that_is_dropped_with_its_loop_awaits_nothing() -> None:
     assert inspect.getcoroutinestate(repair) == inspect.CORO_CLOSED
 
 
-@pytest.mark.parametrize("is_new_topic", [False, True])
-def test_a_scrub_notes_nothing_for_a_new_topic_of_the_same_name(is_new_topic: bool) -> None:
+@pytest.mark.parametrize(("is_new_topic", "leads"), [(False, True), (True, True), (False, False)])
+def test_a_scrub_notes_only_what_is_led_here(is_new_topic: bool, leads: bool) -> None:
+    """Meanwhile a new topic may have the name, or another broker lead. A follower that noted a
+    damage would keep its local records for ever."""
     segment = remote_segment()
     name = segment.topic_id_partition
     noted: list[RemoteSegment] = []
     tiered = SimpleNamespace(
         partition=name._replace(topic_id=UUID(int=2)) if is_new_topic else name,
-        leads=True,
+        leads=leads,
         damaged={},
         note_damaged=noted.append,
     )
@@ -98,9 +100,10 @@ def test_a_scrub_notes_nothing_for_a_new_topic_of_the_same_name(is_new_topic: bo
     runtime: Any = SimpleNamespace(files=SimDisk("scrub").files())
     remote = RemoteCopies(tier, None, runtime=runtime, folder="repair", bytes_per_second=1)
     asyncio.run(remote._check(scrubbed, segment))
-    assert noted == ([] if is_new_topic else [segment])
+    is_noted = leads and not is_new_topic
+    assert noted == ([segment] if is_noted else [])
     tiered.damaged[segment.segment_id] = segment
-    assert remote.has_damages(scrubbed) is not is_new_topic
+    assert remote.has_damages(scrubbed) is is_noted
 
 
 class EmptyStore:

@@ -155,6 +155,8 @@ class RemoteCopies:
         # Reads do not need a segment below the log start, and it expires.
         if segment.end_offset >= log.log_start_offset and self._is_live(segment):
             faults = await tier.pools.reader.run(check_segment, tier.storage, segment)
+        if not tiered.leads:
+            return  # a follower would keep its local records for ever
         if not faults or not self._is_live(segment):
             tiered.note_whole(segment)
             return
