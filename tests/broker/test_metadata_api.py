@@ -322,6 +322,21 @@ def test_cluster(version: int) -> None:
     assert describe_cluster(version).cluster_authorized_operations == NOT_ASKED
 
 
+@pytest.mark.parametrize(("fenced", "expected"), [((), 1), ((1,), 2), ((1, 2), 3), ((1, 2, 3), -1)])
+def test_clients_ask_a_broker_they_can_reach_if_the_controllers_broker_is_fenced(
+    fenced: tuple[int, ...], expected: int
+) -> None:
+    image = cluster(
+        brokers=[BrokerImage(number, "h", number, fenced=number in fenced) for number in (1, 2, 3)]
+    )
+    assert image.controller_id == 1
+    assert ask(image, 13).controller_id == expected
+    for version in (0, 2):
+        context = make_context(ApiKey.DESCRIBE_CLUSTER, version)
+        asked = DescribeClusterRequest(include_fenced_brokers=version == 2)
+        assert api(image).describe_cluster(context, asked).controller_id == expected
+
+
 def test_fenced_brokers_when_asked() -> None:
     response = describe_cluster(2, include_fenced_brokers=True)
     assert [(b.broker_id, b.is_fenced) for b in response.brokers] == [(1, False), (2, True)]

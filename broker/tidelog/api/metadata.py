@@ -135,7 +135,7 @@ class MetadataApi:
         return MetadataResponse(
             brokers=brokers,
             cluster_id=image.cluster_id,
-            controller_id=image.controller_id,
+            controller_id=_controller_id(image, [broker.node_id for broker in brokers]),
             topics=topics,
             cluster_authorized_operations=asked_operations(request),
         )
@@ -185,15 +185,17 @@ class MetadataApi:
         if refused is not None:
             return refused
         image = self._metadata.image
+        brokers = [
+            _described_broker(broker, address)
+            for _, broker in sorted(image.brokers.items())
+            if (request.include_fenced_brokers or not broker.fenced)
+            and (address := broker.address(context.listener)) is not None
+        ]
+        alive = [each.broker_id for each in brokers if image.is_alive(each.broker_id)]
         return DescribeClusterResponse(
             cluster_id=image.cluster_id,
-            controller_id=image.controller_id,
-            brokers=[
-                _described_broker(broker, address)
-                for _, broker in sorted(image.brokers.items())
-                if (request.include_fenced_brokers or not broker.fenced)
-                and (address := broker.address(context.listener)) is not None
-            ],
+            controller_id=_controller_id(image, alive),
+            brokers=brokers,
             cluster_authorized_operations=asked_operations(request),
         )
 
@@ -278,6 +280,17 @@ def _partition(image: ClusterImage, partition: PartitionImage, version: int) -> 
         isr_nodes=isr,
         offline_replicas=_offline(image, partition),
     )
+
+
+def _controller_id(image: ClusterImage, alive: Sequence[int]) -> int:
+    """Return the broker that clients ask for what the controller decides, -1 if there is none.
+
+    Kafka's brokers name any broker that is alive, as each of them forwards. Clients wait for ever
+    for a controller that is not among the brokers of the answer.
+    """
+    if image.controller_id in alive:
+        return image.controller_id
+    return next(iter(alive), -1)
 
 
 def _hide_leaders(reachable: set[int], topics: Iterable[_Topic], version: int) -> None:
