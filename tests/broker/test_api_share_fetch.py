@@ -393,6 +393,12 @@ class TestAcknowledge:
             )
             errors = [topic.partitions[0].error_code for topic in response.responses]
             assert errors == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            response = await shares.acknowledged((foo, 0), (foo, 9))
+            [data] = response.responses[0].partitions
+            assert (data.partition_index, data.error_code) == (
+                9,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ), "also without batches"
 
         tell(story)
 

@@ -201,7 +201,7 @@ class ShareFetchApi:
                 self.close_session(session)
             deferred.complete(self._acknowledged(context, session, outcomes))
 
-        self.acknowledge(context, request, session, answer)
+        self.acknowledge(context, request, session, _partitions_of(request), answer)
         return deferred
 
     def acknowledge(
@@ -209,20 +209,20 @@ class ShareFetchApi:
         context: RequestContext,
         request: Any,
         session: ShareSession,
+        asked: Iterable[tuple[TopicIdPartition, Any]],
         on_done: Callable[[dict[TopicIdPartition, ShareError | None]], None],
     ) -> None:
-        """Acknowledge what a request of either kind does; `on_done` gets the outcomes."""
+        """Acknowledge what a request of either kind asks; `on_done` gets the outcomes. A partition
+        without batches has one only if it is refused."""
         image = self.shares.replicas.image
         type_max = AckType.RENEW if context.api_version >= _RENEWALS_VERSION else AckType.REJECT
         refused: dict[TopicIdPartition, ShareError | None] = {}
         acks: dict[TopicIdPartition, list[AckBatch]] = {}
-        for key, data in _partitions_of(request):
+        for key, data in asked:
             batches = [
                 AckBatch(each.first_offset, each.last_offset, each.acknowledge_types)
                 for each in data.acknowledgement_batches
             ]
-            if not batches:
-                continue
             name = None if image is None else image.topic_names.get(key[0])
             if image is None or name is None:
                 refused[key] = ShareError(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -232,7 +232,7 @@ class ShareFetchApi:
                 refused[key] = ShareError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             elif image.partition(name, key[1]) is None:
                 refused[key] = ShareError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            else:
+            elif batches:
                 acks[key] = batches
         self.shares.acknowledge(
             session.group_id,
@@ -320,7 +320,8 @@ class _ShareFetch:
     def begin(self) -> None:
         """Begin both; either may end at once."""
         request = self._request
-        self._api.acknowledge(self._context, request, self._session, self._acknowledged)
+        acks = [one for one in _partitions_of(request) if one[1].acknowledgement_batches]
+        self._api.acknowledge(self._context, request, self._session, acks, self._acknowledged)
         leds = self._leds() if self._reads() else []
         if not leds:
             self._is_fetched = True
