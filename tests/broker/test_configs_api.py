@@ -234,6 +234,33 @@ def test_settings_of_a_group_that_does_not_exist() -> None:
     asyncio.run(run())
 
 
+KERBEROS = {
+    "sasl.kerberos.kinit.cmd": "/opt/kinit",
+    "sasl.kerberos.min.time.before.relogin": "58000",
+    "sasl.kerberos.principal.to.local.rules": "RULE:[1:$1],DEFAULT",
+    "sasl.kerberos.service.name": "kafka",
+    "sasl.kerberos.ticket.renew.jitter": "0.1",
+    "sasl.kerberos.ticket.renew.window.factor": "0.9",
+}
+
+
+def test_a_broker_takes_settings_of_kerberos_which_it_does_not_offer() -> None:
+    """As Kafka without a listener of GSSAPI does: they have no effect on either."""
+
+    async def run() -> None:
+        broker = await Broker().start()
+        for name, value in KERBEROS.items():
+            answer = await broker.set(BROKER, "1", name, value)
+            assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
+        described = (await broker.describe(BROKER, "1", *KERBEROS)).configs
+        assert {entry.name: entry.value for entry in described} == KERBEROS
+        assert {entry.config_source for entry in described} == {2}  # DYNAMIC_BROKER_CONFIG
+        answer = await broker.set(BROKER, "1", "sasl.kerberos.ticket.renew.jitter", "x")
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("version", range(2))
 def test_incremental(version: int) -> None:
     async def run() -> None:

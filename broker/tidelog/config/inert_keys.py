@@ -1,18 +1,25 @@
 """Settings of Apache Kafka for what is done otherwise here: they are accepted and have no effect.
 
 Types, defaults and ranges are Kafka's. Those of what tidelog does not have are in
-`unavailable_keys.py`.
+`unavailable_keys.py`, but those of Kerberos are here: they have no effect on Kafka either without
+its mechanism GSSAPI, which tidelog refuses.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from tidelog.config import vocabulary
-from tidelog.config.vocabulary import HIGH, LOW
+from tidelog.config.vocabulary import HIGH, LOW, PER_BROKER
 
 integer = partial(vocabulary.integer, inert=True)
 long = partial(vocabulary.long, inert=True)
+
+
+def kerberos(declare: Any, default: object, documentation: str) -> Any:
+    """A setting of Kerberos, which Kafka lets change while it runs."""
+    return declare(default, documentation, mode=PER_BROKER, inert=True)
 
 
 class InertKeys:
@@ -71,6 +78,24 @@ class InertKeys:
     metrics_sample_window_ms: int = long(30000, "Time of a sample.", low=1, importance=LOW)
     replica_socket_receive_buffer_bytes: int = integer(
         65536, "SO_RCVBUF of sockets to leaders.", importance=HIGH
+    )
+    sasl_kerberos_kinit_cmd: str = kerberos(
+        vocabulary.string, "/usr/bin/kinit", "Path of Kerberos' kinit."
+    )
+    sasl_kerberos_min_time_before_relogin: int = kerberos(
+        vocabulary.long, 60000, "Pause between renewals."
+    )
+    sasl_kerberos_principal_to_local_rules: list[str] = kerberos(
+        vocabulary.strings, ("DEFAULT",), "Rules that shorten names of principals."
+    )
+    sasl_kerberos_service_name: str | None = kerberos(
+        vocabulary.string, None, "The brokers' name in Kerberos."
+    )
+    sasl_kerberos_ticket_renew_jitter: float = kerberos(
+        vocabulary.double, 0.05, "Chance in the time of a renewal."
+    )
+    sasl_kerberos_ticket_renew_window_factor: float = kerberos(
+        vocabulary.double, 0.8, "Part of a ticket's time after which it is renewed."
     )
     socket_connection_setup_timeout_ms: int = long(
         10000, "Time that a connection to another node may take, at first."

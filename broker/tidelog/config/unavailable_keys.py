@@ -1,5 +1,5 @@
-"""Settings of Apache Kafka for what tidelog does not have: Java classes, Kerberos, tokens of
-OAUTHBEARER that brokers fetch over HTTP, two-phase commits.
+"""Settings of Apache Kafka for what tidelog does not have: Java classes, tokens of OAUTHBEARER that
+brokers fetch over HTTP, two-phase commits.
 
 They are described with Kafka's defaults, which Kafka's own files and tools may repeat. Another
 value is refused with the reason: it would have no effect, which some users would notice late.
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["UnavailableKeys", "is_unavailable"]
 
 _CLASSES = "tidelog loads no Java classes"
-_KERBEROS = "tidelog has no Kerberos"
 _FETCHED = "tidelog fetches no tokens over HTTP"
 _PROVIDERS = "tidelog has Python's TLS alone"
 
@@ -61,11 +60,6 @@ def _classes(default: tuple[str, ...], documentation: str, mode: str = READ_ONLY
     )
 
 
-def _kerberos(declare: Any, default: object, documentation: str) -> Any:
-    check = _only(default, _KERBEROS)
-    return declare(default, documentation, check=check, mode=PER_BROKER, inert=True)
-
-
 def _login(declare: Any, default: object, documentation: str) -> Any:
     check = _only(default, _FETCHED)
     return declare(default, documentation, check=check, mode=PER_BROKER, inert=True)
@@ -97,28 +91,6 @@ class UnavailableKeys:
     )
     sasl_client_callback_handler_class: str | None = _java(
         None, "What knows this broker's credentials."
-    )
-    sasl_kerberos_kinit_cmd: str = _kerberos(
-        vocabulary.string, "/usr/bin/kinit", "Path of Kerberos' kinit."
-    )
-    sasl_kerberos_min_time_before_relogin: int = _kerberos(
-        vocabulary.long, 60000, "Pause between renewals."
-    )
-    sasl_kerberos_principal_to_local_rules: list[str] = vocabulary.strings(
-        ("DEFAULT",),
-        "Rules that shorten names of principals.",
-        check=_only(["DEFAULT"], _KERBEROS),
-        mode=PER_BROKER,
-        inert=True,
-    )
-    sasl_kerberos_service_name: str | None = _kerberos(
-        vocabulary.string, None, "The brokers' name in Kerberos."
-    )
-    sasl_kerberos_ticket_renew_jitter: float = _kerberos(
-        vocabulary.double, 0.05, "Chance in the time of a renewal."
-    )
-    sasl_kerberos_ticket_renew_window_factor: float = _kerberos(
-        vocabulary.double, 0.8, "Part of a ticket's time after which it is renewed."
     )
     sasl_login_class: str | None = _java(None, "What logs brokers in.")
     sasl_login_connect_timeout_ms: int | None = _number(
