@@ -317,13 +317,14 @@ async def test_a_node_that_does_not_lead_says_so(three: Three) -> None:
     await three.ask(AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch))
     assert not three.metadata.log.is_leader
     partitions = ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
+    moved = AlterPartitionReassignmentsRequest.ReassignableTopic(name="t")
     requests = (
         AlterPartitionRequest(broker_id=1, broker_epoch=epoch),
         registration(1),
         beat(1, epoch),
         AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch),
         ElectLeadersRequest(topic_partitions=[partitions]),
-        AlterPartitionReassignmentsRequest(),
+        AlterPartitionReassignmentsRequest(topics=[moved]),
         ListPartitionReassignmentsRequest(),
         UnregisterBrokerRequest(broker_id=1),
         UpdateFeaturesRequest(),

@@ -83,6 +83,47 @@ def test_admins_may_ask_it_what_they_ask_several() -> None:
     asyncio.run(test())
 
 
+def test_without_time_nothing_is_elected_or_moved() -> None:
+    """A Kafka controller drops such a request unread, also one about unknown partitions."""
+    late = ErrorCode.REQUEST_TIMED_OUT
+
+    async def test() -> None:
+        async with (
+            tidelog.Cluster() as cluster,
+            await WireClient.connect(cluster.bootstrap_servers) as client,
+        ):
+            asked = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0, 5])]
+            for version, code in ((0, 0), (2, late)):  # v0 has no field for the whole
+                request = ElectLeadersRequest(topic_partitions=asked, timeout_ms=0)
+                answer = await client.ask(request, version)
+                assert answer.error_code == code
+                (topic,) = answer.replica_election_results
+                assert [(one.partition_id, one.error_code) for one in topic.partition_result] == [
+                    (0, late),
+                    (5, late),
+                ]
+                request = ElectLeadersRequest(topic_partitions=None, timeout_ms=-1)
+                answer = await client.ask(request, version)
+                assert (answer.error_code, answer.replica_election_results) == (code, [])
+                request = ElectLeadersRequest(topic_partitions=[], timeout_ms=0)
+                answer = await client.ask(request, version)
+                assert (answer.error_code, answer.replica_election_results) == (0, [])
+            Topic = AlterPartitionReassignmentsRequest.ReassignableTopic  # noqa: N806 - a class
+            moves = [Topic.ReassignablePartition(partition_index=0, replicas=[2])]
+            moved = await client.ask(
+                AlterPartitionReassignmentsRequest(
+                    timeout_ms=0, topics=[Topic(name="t", partitions=moves)]
+                ),
+                0,
+            )
+            assert (moved.error_code, moved.error_message) == (late, None)
+            assert moved.responses[0].partitions[0].error_code == late
+            moved = await client.ask(AlterPartitionReassignmentsRequest(timeout_ms=0), 0)
+            assert (moved.error_code, moved.error_message, moved.responses) == (0, "", [])
+
+    asyncio.run(test())
+
+
 def test_the_only_broker_cannot_be_unregistered(tmp_path: Path) -> None:
     """Nothing could use it until its next start, as with Kafka's."""
 

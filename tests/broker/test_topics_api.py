@@ -70,10 +70,11 @@ def test_delete(version: int) -> None:
         topic_id = metadata.log.image.topics["t"].topic_id
         request = (
             DeleteTopicsRequest(
-                topics=[DeleteTopicsRequest.DeleteTopicState(name=name) for name in ("t", "nix")]
+                topics=[DeleteTopicsRequest.DeleteTopicState(name=name) for name in ("t", "nix")],
+                timeout_ms=60_000,
             )
             if version >= 6
-            else DeleteTopicsRequest(topic_names=["t", "nix"])
+            else DeleteTopicsRequest(topic_names=["t", "nix"], timeout_ms=60_000)
         )
         gone, unknown = (await call(api, ApiKey.DELETE_TOPICS, version, request)).responses
         assert (gone.name, gone.error_code, gone.error_message) == ("t", 0, None)
@@ -94,7 +95,9 @@ def test_delete_switched_off(version: int) -> None:
         metadata, api = await started(delete_topic_enable="false")
         await call(api, ApiKey.CREATE_TOPICS, 7, creation("t"))
         request = DeleteTopicsRequest(
-            topic_names=["t"], topics=[DeleteTopicsRequest.DeleteTopicState(name="t")]
+            topic_names=["t"],
+            topics=[DeleteTopicsRequest.DeleteTopicState(name="t")],
+            timeout_ms=60_000,
         )
         (refused,) = (await call(api, ApiKey.DELETE_TOPICS, version, request)).responses
         code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
@@ -113,11 +116,62 @@ def test_grow(version: int) -> None:
             CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=3, assignments=None)
             for name in ("t", "nix")
         ]
-        request = CreatePartitionsRequest(topics=topics)
+        request = CreatePartitionsRequest(topics=topics, timeout_ms=60_000)
         grown, unknown = (await call(api, ApiKey.CREATE_PARTITIONS, version, request)).results
         assert (grown.name, grown.error_code, grown.error_message) == ("t", 0, None)
         assert (unknown.error_code, unknown.error_message) == (3, None)
         assert len(metadata.log.image.topics["t"].partitions) == 3
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_without_time_nothing_is_done(timeout_ms: int) -> None:
+    """Kafka's controller drops such a request unread, invalid entries with the others."""
+
+    async def run() -> None:
+        metadata, api = await started()
+        await call(api, ApiKey.CREATE_TOPICS, 7, creation("t"))
+        before = metadata.log.image
+        late = ErrorCode.REQUEST_TIMED_OUT
+
+        create = CreateTopicsRequest(
+            topics=[*creation("new").topics, *creation("bad name").topics], timeout_ms=timeout_ms
+        )
+        made = await call(api, ApiKey.CREATE_TOPICS, 7, create)
+        assert [(r.name, r.error_code, r.error_message) for r in made.topics] == [
+            ("new", late, None),
+            ("bad name", late, None),
+        ]
+        assert [(r.num_partitions, r.replication_factor) for r in made.topics] == [(-1, -1)] * 2
+        grow = CreatePartitionsRequest(
+            topics=[CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2)],
+            timeout_ms=timeout_ms,
+        )
+        grown = await call(api, ApiKey.CREATE_PARTITIONS, 3, grow)
+        assert [(r.name, r.error_code) for r in grown.results] == [("t", late)]
+        Topic = DeleteTopicsRequest.DeleteTopicState  # noqa: N806 - a class
+        some_id = bytes(range(16))
+        delete = DeleteTopicsRequest(
+            topics=[Topic(name="t"), Topic(name=None, topic_id=some_id)], timeout_ms=timeout_ms
+        )
+        deleted = await call(api, ApiKey.DELETE_TOPICS, 6, delete)
+        assert [(r.name, r.topic_id, r.error_code) for r in deleted.responses] == [
+            ("t", bytes(16), late),
+            (None, some_id, late),
+        ]
+        delete = DeleteTopicsRequest(topic_names=["t"], timeout_ms=timeout_ms)
+        deleted = await call(api, ApiKey.DELETE_TOPICS, 5, delete)
+        assert [(r.name, r.error_code) for r in deleted.responses] == [("t", late)]
+        assert metadata.log.image is before
+
+        for key, version, empty in (
+            (ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(timeout_ms=timeout_ms)),
+            (ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest(timeout_ms=timeout_ms)),
+            (ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(timeout_ms=timeout_ms)),
+        ):
+            answer = await call(api, key, version, empty)
+            assert not any(getattr(answer, name, ()) for name in ("topics", "results", "responses"))
 
     asyncio.run(run())
 
@@ -129,11 +183,14 @@ def test_a_broken_disk_is_reported_for_every_entry() -> None:
         made = await call(api, ApiKey.CREATE_TOPICS, 7, creation("t"))
         assert [r.error_code for r in made.topics] == [ErrorCode.KAFKA_STORAGE_ERROR]
         grow = CreatePartitionsRequest(
-            topics=[CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2)]
+            topics=[CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2)],
+            timeout_ms=60_000,
         )
         grown = await call(api, ApiKey.CREATE_PARTITIONS, 3, grow)
         assert [r.error_code for r in grown.results] == [ErrorCode.KAFKA_STORAGE_ERROR]
-        delete = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="t")])
+        delete = DeleteTopicsRequest(
+            topics=[DeleteTopicsRequest.DeleteTopicState(name="t")], timeout_ms=60_000
+        )
         deleted = await call(api, ApiKey.DELETE_TOPICS, 6, delete)
         assert [r.error_code for r in deleted.responses] == [ErrorCode.KAFKA_STORAGE_ERROR]
         assert metadata.log.image.topics == {}

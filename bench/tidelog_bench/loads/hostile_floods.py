@@ -230,7 +230,9 @@ def _topic(name: str, partitions: int) -> Any:
 
 def _partitions() -> Iterator[Attack]:
     made = CreateTopicsRequest(topics=[_topic("made", PARTITIONS)])
-    deleted = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="made")])
+    deleted = DeleteTopicsRequest(
+        topics=[DeleteTopicsRequest.DeleteTopicState(name="made")], timeout_ms=60_000
+    )
     grown = CreatePartitionsRequest.CreatePartitionsTopic(
         name="made", count=PARTITIONS, assignments=None
     )
@@ -238,9 +240,10 @@ def _partitions() -> Iterator[Attack]:
     names = [f"made-{number}" for number in range(PARTITIONS)]
     topics = CreateTopicsRequest(topics=[_topic(name, 1) for name in names[: PARTITIONS // 2]])
     gone = DeleteTopicsRequest(
-        topics=[DeleteTopicsRequest.DeleteTopicState(name=name) for name in names[:5_000]]
+        topics=[DeleteTopicsRequest.DeleteTopicState(name=name) for name in names[:5_000]],
+        timeout_ms=60_000,
     )
-    grow = frame_of(CreatePartitionsRequest(topics=[grown]), 3)
+    grow = frame_of(CreatePartitionsRequest(topics=[grown], timeout_ms=60_000), 3)
     every = {
         "10,000 partitions made and deleted": [frame_of(made, 7), frame_of(deleted, 6)],
         "10,000 partitions added and deleted": [frame_of(small, 7), grow, frame_of(deleted, 6)],

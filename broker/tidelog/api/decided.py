@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.controller.decisions import RefusedError
 from tidelog_protocol.apis import API
+from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
 
     from tidelog.network.dispatch import Handler, RequestContext
 
-__all__ = ["decided"]
+__all__ = ["decided", "refuse_without_time"]
+
+
+def refuse_without_time(timeout_ms: int) -> None:
+    """Raise RefusedError with REQUEST_TIMED_OUT if the client leaves no time. Kafka's controller
+    drops such a request unread (KafkaEventQueue)."""
+    if timeout_ms <= 0:
+        raise RefusedError(ErrorCode.REQUEST_TIMED_OUT, None)
 
 
 def decided(decide: Callable[[RequestContext, Any], Awaitable[Any]]) -> Handler:

@@ -6,7 +6,10 @@ committed: an election is complete then; a reassignment has only begun (or is co
 replicas are in sync). Each partition has its own error. Errors and texts: `elections.py`,
 `reassignment.py`, `features.py` and `brokers.py` of `controller/`.
 
-Left out: `timeout_ms` (nothing here waits for other brokers).
+An ElectLeaders or AlterPartitionReassignments with partitions and a `timeout_ms` of 0 or less
+gets REQUEST_TIMED_OUT and changes nothing, as in Kafka.
+
+Left out: a `timeout_ms` above 0 (nothing here waits for other brokers).
 
 Version notes. ElectLeaders 1 (KIP-460): unclean elections, an error for the whole answer; before,
 it is each partition's. AlterPartitionReassignments 1 (KIP-860): the number of replicas may be kept
@@ -20,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.api.decided import decided
+from tidelog.api.decided import decided, refuse_without_time
 from tidelog.cluster.controller.decisions import RefusedError
 from tidelog_protocol.apis import ApiKey
 from tidelog_storage.types import StorageError
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from tidelog.cluster.controller.controller import Controller
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.cluster_admin import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
         ElectLeadersRequest,
         ElectLeadersResponse,
         ListPartitionReassignmentsRequest,
@@ -51,9 +56,7 @@ class ElectionsApi:
         own = self._controller
         return {
             ApiKey.ELECT_LEADERS: self.elect_leaders,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS: decided(
-                lambda _, request: own.alter_reassignments(request)
-            ),
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self._alter_reassignments,
             ApiKey.LIST_PARTITION_REASSIGNMENTS: decided(self._list_reassignments),
             ApiKey.UPDATE_FEATURES: decided(
                 lambda context, request: own.update_features(request, context.api_version)
@@ -70,6 +73,8 @@ class ElectionsApi:
         if context.api_version == 0:
             request.election_type = 0  # the version knows no other
         try:
+            if request.topic_partitions != []:  # null is all
+                refuse_without_time(request.timeout_ms)
             return await self._controller.elect_leaders(request)
         except (RefusedError, StorageError) as error:
             Result = ElectLeadersResponse.ReplicaElectionResult  # noqa: N806 - a class
@@ -88,6 +93,37 @@ class ElectionsApi:
                         ],
                     )
                     for topic in request.topic_partitions or ()
+                ],
+            )
+
+    async def _alter_reassignments(
+        self, _context: RequestContext, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        from tidelog_protocol.messages.cluster_admin import AlterPartitionReassignmentsResponse
+
+        if not request.topics:
+            return AlterPartitionReassignmentsResponse(error_message="")  # Kafka's default
+        try:
+            refuse_without_time(request.timeout_ms)
+            return await self._controller.alter_reassignments(request)
+        except (RefusedError, StorageError) as error:
+            Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse  # noqa: N806 - a class
+            return AlterPartitionReassignmentsResponse(
+                error_code=error.code,
+                error_message=error.message,
+                responses=[
+                    Topic(
+                        name=topic.name,
+                        partitions=[
+                            Topic.ReassignablePartitionResponse(
+                                partition_index=partition.partition_index,
+                                error_code=error.code,
+                                error_message=error.message,
+                            )
+                            for partition in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
                 ],
             )
 

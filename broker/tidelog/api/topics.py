@@ -9,7 +9,10 @@ KAFKA_STORAGE_ERROR.
 A client above its quota of mutations (KIP-599) gets THROTTLING_QUOTA_EXCEEDED for the topics that
 are too much; older versions, which do not know the code, are done and throttled.
 
-Left out: policies; `timeout_ms` (nothing here waits for other brokers).
+A request with topics and a `timeout_ms` of 0 or less gets REQUEST_TIMED_OUT for each of them and
+changes nothing, as in Kafka.
+
+Left out: policies; a `timeout_ms` above 0 (nothing here waits for other brokers).
 
 Version notes. CreateTopics 4 (KIP-464): -1 for the broker's defaults, which earlier versions accept
 too. 5 (KIP-525): the response has partitions, replicas and settings. 7 (KIP-516): topic id.
@@ -22,6 +25,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.api.decided import refuse_without_time
+from tidelog.cluster.controller.decisions import RefusedError
 from tidelog.network.observer import is_of_broker
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.primitives import ZERO_UUID
@@ -72,8 +77,10 @@ class TopicsApi:
 
         charge = self._charge(context, strict_from=6)
         try:
+            if request.topics:
+                refuse_without_time(request.timeout_ms)
             return await self._controller.create_topics(request, charge)
-        except StorageError as error:
+        except (RefusedError, StorageError) as error:
             return CreateTopicsResponse(
                 topics=[
                     CreateTopicsResponse.CreatableTopicResult(
@@ -94,8 +101,10 @@ class TopicsApi:
 
         charge = self._charge(context, strict_from=5)
         try:
+            if request.topics or request.topic_names:
+                refuse_without_time(request.timeout_ms)
             return await self._controller.delete_topics(request, context.api_version, charge)
-        except StorageError as error:
+        except (RefusedError, StorageError) as error:
             asked: list[tuple[str | None, bytes]] = [
                 (name, ZERO_UUID) for name in request.topic_names
             ]
@@ -120,8 +129,10 @@ class TopicsApi:
 
         charge = self._charge(context, strict_from=3)
         try:
+            if request.topics:
+                refuse_without_time(request.timeout_ms)
             return await self._controller.create_partitions(request, charge)
-        except StorageError as error:
+        except (RefusedError, StorageError) as error:
             return CreatePartitionsResponse(
                 results=[
                     CreatePartitionsResponse.CreatePartitionsTopicResult(

@@ -24,6 +24,7 @@ from compat.conformance import (  # noqa: F401 - importing registers the cases
     cases_share_groups,
     cases_streams_groups,
     cases_streams_others,
+    cases_timeouts,
     cases_transactions,
     cases_txn_admin,
     cases_txn_data,
