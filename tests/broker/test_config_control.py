@@ -113,6 +113,12 @@ TWO = "PLAINTEXT://:1,EXTRA://:2"
 WITH_EXTRA, SASL_EXTRA = (f"PLAINTEXT:PLAINTEXT,EXTRA:{kind}" for kind in ("PLAINTEXT", "SASL_SSL"))
 
 
+NO_CONNECTIONS = (
+    "Invalid value org.apache.kafka.common.config.ConfigException: Invalid max.connections 0 for"
+    " configuration Invalid dynamic configuration"
+)
+
+
 @pytest.mark.parametrize(
     ("asked", "code", "text"),
     [
@@ -259,6 +265,22 @@ WITH_EXTRA, SASL_EXTRA = (f"PLAINTEXT:PLAINTEXT,EXTRA:{kind}" for kind in ("PLAI
             resource(BROKER, "1", ("log.retention.ms", APPEND, "3")),
             INVALID_CONFIG,
             "Config value append is not allowed for config key: log.retention.ms",
+        ),
+        (
+            resource(BROKER, "1", ("unknown", SUBTRACT, "3")),
+            INVALID_CONFIG,
+            "Unknown config name: unknown",
+        ),
+        (
+            resource(BROKER, "x", ("log.retention.ms", APPEND, "3")),
+            INVALID_REQUEST,
+            "Node id must be an integer, but it is: x",
+        ),
+        (resource(BROKER, "", ("max.connections", SET, "0")), INVALID_REQUEST, NO_CONNECTIONS),
+        (
+            resource(BROKER, "1", ("listener.name.plaintext.max.connections", SET, "0")),
+            INVALID_REQUEST,
+            NO_CONNECTIONS,
         ),
         (
             resource(BROKER, "1", ("log.retention.ms", 9, "3")),
@@ -492,6 +514,7 @@ def test_what_only_the_asked_broker_can_do() -> None:
     refused = refused_by_the_asked(broker_config(), {}, resources)
     assert {index: refusal.message for index, refusal in refused.items()} == {
         0: "Unexpected broker id, expected 1, but received 2",
+        3: "Node id must be an integer, but it is: x",
         4: "Logger root does not exist!",
         5: "Unexpected node id. Expected 1, but received 2",
         7: once,

@@ -379,6 +379,13 @@ def describe(*names: str, limit: int = 2000, cursor: tuple[str, int] | None = No
     return encoded(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, response)
 
 
+def test_an_empty_name_fails_all_that_is_asked() -> None:
+    """As in Kafka, whose code fails on it."""
+    found = describe("p5", "").topics
+    unknown = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [(each.name, each.error_code) for each in found] == [("p5", unknown), ("", unknown)]
+
+
 @pytest.mark.parametrize(
     ("names", "limit", "cursor", "topics", "next_cursor"),
     [

@@ -216,10 +216,12 @@ class MetadataApi:
         first = "" if cursor is None else cursor.topic_name
         every = not request.topics
         names = set(image.topics) if every else {topic.name for topic in request.topics}
+        if "" in names:  # Kafka's code fails on it
+            return _refused_description(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if cursor is not None and (
             cursor.partition_index < 0 or (not every and cursor.topic_name not in names)
         ):
-            return _refused_description(request)
+            return _refused_description(request, ErrorCode.INVALID_REQUEST)
         limit = min(self._config.max_request_partition_size_limit, request.response_partition_limit)
         room = max(limit, 1)
         response = DescribeTopicPartitionsResponse(topics=[], next_cursor=None)
@@ -384,12 +386,9 @@ def _unknown_description(name: str) -> _DescribedTopic:
 
 
 def _refused_description(
-    request: DescribeTopicPartitionsRequest,
+    request: DescribeTopicPartitionsRequest, error: ErrorCode
 ) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(
-        topics=[
-            _DescribedTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
-            for topic in request.topics
-        ],
+        topics=[_DescribedTopic(error_code=error, name=topic.name) for topic in request.topics],
         next_cursor=None,
     )

@@ -65,6 +65,7 @@ _STORES = (
     "Validation of dynamic config update of SSLFactory failed:"
     " org.apache.kafka.common.config.ConfigException: "
 )
+_CONNECTIONS = "max.connections"
 _POOLS = (
     "background.threads",
     "num.io.threads",
@@ -258,7 +259,9 @@ def _check_owner(config: BrokerConfig, dynamic: Mapping[str, str], resource: Res
         _alter_logger(config, resource)
     elif resource.type == RESOURCE_BROKER and resource.name != DEFAULT_BROKER_RESOURCE:
         node_id = parse_node_id(resource.name)
-        if node_id is not None and node_id != config.node_id:
+        if node_id is None:
+            raise _no_node_id(resource.name)
+        if node_id != config.node_id:
             raise _foreign(config, resource.name)
         _check_own(config, dynamic, resource)
 
@@ -443,6 +446,7 @@ def _alter_broker(
         raise _invalid(error.message) from None
     if any(name in _CLEANER_MEMORY for name in changed):
         _check_cleaner_memory(wanted)
+    _check_connections(changed)
     _check_threads(config.with_dynamic({**others, **current}), wanted)
     # An unchanged value gets a record too: it makes the broker reload the files that it names.
     return [_record(resource, name, value) for name, value in changed.items()]
@@ -454,12 +458,13 @@ def _check_operations(resource: Resource) -> None:
         if change.operation not in _OPERATIONS:
             raise _invalid(f"Unknown operations type {change.operation}")
         key = ALTERABLE_KEYS.get(change.name)
-        if change.operation in (APPEND, SUBTRACT) and (key is None or key.type_name != "LIST"):
+        if change.operation not in (APPEND, SUBTRACT) or (key and key.type_name == "LIST"):
+            continue
+        reason = f"Unknown config name: {change.name}"
+        if key is not None:
             verb = _OPERATIONS[change.operation].lower()
-            raise RefusedError(
-                ErrorCode.INVALID_CONFIG,
-                f"Config value {verb} is not allowed for config key: {change.name}",
-            )
+            reason = f"Config value {verb} is not allowed for config key: {change.name}"
+        raise RefusedError(ErrorCode.INVALID_CONFIG, reason)
 
 
 def _check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
@@ -505,6 +510,14 @@ def _check_cleaner_memory(wanted: BrokerConfig) -> None:
         )
 
 
+def _check_connections(changed: Mapping[str, str | None]) -> None:
+    """Refuse a limit that nobody could raise again; a start may have it (ConnectionQuotas)."""
+    for name, value in changed.items():
+        is_limit = name == _CONNECTIONS or name.endswith(f".{_CONNECTIONS}")
+        if is_limit and value is not None and int(value) <= 0:
+            raise _invalid_change(f"Invalid {_CONNECTIONS} {int(value)}")
+
+
 def _check_threads(old: BrokerConfig, new: BrokerConfig) -> None:
     """Refuse to change the size of a pool by more than a factor of two."""
     for name in _POOLS:
@@ -535,9 +548,13 @@ def _check_node_id(image: ClusterImage, config: BrokerConfig, name: str) -> None
     """Refuse ids of unknown brokers; a forwarded request does not name its receiver."""
     node_id = parse_node_id(name)
     if node_id is None:
-        raise _invalid(f"Node id must be an integer, but it is: {name}")
+        raise _no_node_id(name)
     if node_id != config.node_id and node_id not in image.brokers:
         raise RefusedError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
+
+
+def _no_node_id(name: str) -> RefusedError:
+    return _invalid(f"Node id must be an integer, but it is: {name}")
 
 
 def parse_node_id(name: str) -> int | None:
@@ -552,7 +569,7 @@ def _alter_logger(config: BrokerConfig, resource: Resource) -> list[ConfigRecord
     """Refuse each logger as Kafka refuses an unknown one: tidelog has none to set."""
     node_id = parse_node_id(resource.name)
     if node_id is None:
-        raise _invalid(f"Node id must be an integer, but it is: {resource.name}")
+        raise _no_node_id(resource.name)
     if node_id != config.node_id:
         raise _invalid(
             f"Unexpected node id. Expected {config.node_id}, but received {resource.name}"
