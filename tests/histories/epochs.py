@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from histories.calls import Beat, ClientHistory, Commit, Place
 
 AWAY = -2  # the epoch with which a process of an instance ends, whose place is kept
+CLOCK_RATE_MIN = 0.99  # a coordinator's second may be so much shorter
 LOST_MAX = 1  # heartbeats whose answers are lost, after which the next one is accepted
 PUT_OUT = frozenset(
     {"FENCED_INSTANCE_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND", "UNKNOWN_MEMBER_ID"}
@@ -135,7 +136,7 @@ class _Stay:
     def __init__(self, first: Beat, session_s: float) -> None:
         self.member_id, self.instance = first.member_id, first.instance
         self.replaced_at = math.inf  # by another process of the instance
-        self._session_s = session_s
+        self._session_s = session_s * CLOCK_RATE_MIN
         self._session_end = self._revoked_by = -math.inf
         self._rebalance_s = math.inf
         self._since: dict[Place, float] = {}  # what it has
@@ -180,7 +181,7 @@ class _Stay:
         """One more heartbeat."""
         at = beat.span.invoked
         if beat.rebalance_s is not None:
-            self._rebalance_s = beat.rebalance_s
+            self._rebalance_s = beat.rebalance_s * CLOCK_RATE_MIN
         if beat.owned is not None or beat.epoch <= 0:
             self._holds = beat.owned or frozenset()
         if beat.epoch == AWAY and beat.outcome is Outcome.OK and not self._lost:

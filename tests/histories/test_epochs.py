@@ -128,7 +128,7 @@ def of_instance(*beats: Beat) -> list[Beat]:
 
 
 @pytest.mark.parametrize(
-    ("at", "found"), [(3, ["two owners at a time"]), (10.8, ["two owners at a time"]), (11, [])]
+    ("at", "found"), [(3, ["two owners at a time"]), (10.7, ["two owners at a time"]), (11, [])]
 )
 def test_the_place_of_an_instance_is_kept_for_a_session(at: float, found: list[str]) -> None:
     away = of_instance(*FIRST, beat("m", 2, (-2, -2)))
