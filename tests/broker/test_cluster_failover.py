@@ -202,3 +202,26 @@ def test_processes_are_killed_and_paused() -> None:
             check_nothing_lost(load, await in_thread(consume, servers, TOPIC))
 
     run(test)
+
+
+def test_a_node_that_runs_by_itself_moves_its_leaderships_when_it_stops() -> None:
+    """As one that `tidelog serve -c server.properties` runs: the others of its cluster stay."""
+
+    async def test() -> None:
+        async with tidelog.Cluster(STEADY, brokers=3) as cluster:
+            third = cluster.brokers[2]
+            await third.stop()
+            alone = tidelog.Cluster(third.config.given)
+            await alone.start()
+            try:
+                await until(lambda: image_of(controller_of(cluster)).is_active(3), "it is there")
+                await in_thread(lambda: create_topic(cluster.bootstrap_servers, TOPIC, 6, 3))
+                decided = image_of(controller_of(cluster)).topics[TOPIC].partitions
+                assert 3 in {partition.leader for partition in decided}
+            finally:
+                await alone.stop()
+            await until(lambda: controller_of(cluster), "a controller")
+            decided = image_of(controller_of(cluster)).topics[TOPIC].partitions
+            assert {partition.leader for partition in decided} <= {1, 2}
+
+    run(test)

@@ -140,7 +140,8 @@ async def _serve(
         await door.stop()  # a call that starts a broker is cancelled, and so undone
     try:
         try:
-            with stop_within_limit(STOP_SECONDS_MAX + cluster.flush_seconds_max):
+            more = cluster.leave_seconds_max + cluster.flush_seconds_max
+            with stop_within_limit(STOP_SECONDS_MAX + more):
                 await cluster.stop_brokers()
         finally:
             # It has its own limit: many files to remove must not make a clean stop fail.

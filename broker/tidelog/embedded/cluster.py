@@ -454,10 +454,14 @@ class Cluster(ClusterCalls):
         """Stop the brokers, the first half of `stop`; data that is not temporary stays."""
         import asyncio
 
+        moves_leaders, keeps = self._is_part_of_another, self._temporary is None
         nodes, self.brokers = self.brokers, []
-        keeps = self._temporary is None
         results = await asyncio.gather(
-            *(node.stop(controlled=False, keeps_data=keeps) for node in nodes if node.is_running),
+            *(
+                node.stop(controlled=moves_leaders, keeps_data=keeps)
+                for node in nodes
+                if node.is_running
+            ),
             return_exceptions=True,
         )
         self._ports.release()
@@ -467,6 +471,20 @@ class Cluster(ClusterCalls):
                 raise error
         if errors:
             raise ClusterError("; ".join(map(str, errors)))
+
+    @property
+    def _is_part_of_another(self) -> bool:
+        """Whether this is one node of a larger cluster, whose other brokers stay."""
+        return len(self.brokers) == 1 and not self.brokers[0].config.is_alone()
+
+    @property
+    def leave_seconds_max(self) -> float:
+        """How long it may take to move leaderships to brokers that stay."""
+        if not self._is_part_of_another:
+            return 0.0
+        from tidelog.membership import LEAVE_S_MAX
+
+        return LEAVE_S_MAX
 
     @property
     def flush_seconds_max(self) -> float:
