@@ -511,7 +511,7 @@ def _check_cleaner_memory(wanted: BrokerConfig) -> None:
 
 
 def _check_connections(changed: Mapping[str, str | None]) -> None:
-    """Refuse a limit that nobody could raise again; a start may have it (ConnectionQuotas)."""
+    """Refuse a limit that could not be raised again; a start may have it (ConnectionQuotas)."""
     for name, value in changed.items():
         is_limit = name == _CONNECTIONS or name.endswith(f".{_CONNECTIONS}")
         if is_limit and value is not None and int(value) <= 0:
