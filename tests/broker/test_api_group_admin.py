@@ -94,6 +94,18 @@ def test_list_filters(
     assert {each.group_id for each in answer.groups} == names
 
 
+def test_delete_does_not_wait_for_the_timer_of_a_session_that_ended(broker: GroupBroker) -> None:
+    """A busy loop reads requests before it looks at its timers."""
+    request = DeleteGroupsRequest(groups_names=["stable"])
+    broker.time.seconds += 9.9  # the session has 10 s
+    assert broker.ask(request, 2).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    broker.time.seconds += 0.1
+    assert broker.ask(request, 2).results[0].error_code == NONE
+    broker.time.pass_(60)
+    (gone,) = broker.ask(DescribeGroupsRequest(groups=["stable"]), 5).groups
+    assert gone.group_state == "Dead"
+
+
 @pytest.mark.parametrize("version", version_range(ApiKey.DELETE_GROUPS))
 def test_delete(broker: GroupBroker, version: int) -> None:
     names = ["simple", "stable", "joining", "nobody", "simple", ""]

@@ -219,6 +219,7 @@ class GroupAdmin:
         if isinstance(found, ErrorCode):
             return found
         shard, group = found
+        self._coordinator.expire_due(shard, group)
         if not group.is_empty:
             return ErrorCode.NON_EMPTY_GROUP
         if group.type == "share" and self.share_states is not None:

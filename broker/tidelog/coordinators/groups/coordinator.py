@@ -373,6 +373,13 @@ class GroupCoordinator:
         handle = self._timers.call_at(now_s + wait_s, self._expire, shard, group)
         shard.watches[group_id] = Watch(handle, deadline_ms)
 
+    def expire_due(self, shard: GroupShard, group: AnyGroup) -> None:
+        """End what is due in a group now: a busy loop reads requests before it looks at timers."""
+        watch = shard.watches.get(group.group_id)
+        if watch is not None and watch.at_ms <= self.now().ticks_ms:
+            watch.handle.cancel()
+            self._expire(shard, group)
+
     def _expire(self, shard: GroupShard, watched: AnyGroup) -> None:
         from tidelog.coordinators.groups.classic.group import Group
 
