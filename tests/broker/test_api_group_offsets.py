@@ -198,6 +198,20 @@ def test_fetch_in_every_version(version: int) -> None:
         assert fetch(broker, version, "nobody", None) == {}
 
 
+def test_unknown_topic_ids_come_last() -> None:
+    broker = GroupBroker()
+    asked = [b"z" * 16, b"b" * 16, b"y" * 16, b"a" * 16]
+    topics = [_FetchTopics(topic_id=each, partition_indexes=[0]) for each in asked]
+    request = OffsetFetchRequest(groups=[_FetchGroup(group_id="g", topics=topics)])
+    (answer,) = broker.ask(request, 10).groups
+    assert [(each.topic_id[:1], each.partitions[0].error_code) for each in answer.topics] == [
+        (b"b", NONE),
+        (b"a", NONE),
+        (b"z", ErrorCode.UNKNOWN_TOPIC_ID),
+        (b"y", ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+
+
 def test_several_groups_at_once() -> None:  # KIP-709
     broker = GroupBroker()
     for group in "gh":

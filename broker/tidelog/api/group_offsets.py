@@ -255,7 +255,10 @@ class GroupOffsetsApi:
         elif group.topics is None:
             answer.topics = self._all_topics(version, offsets)
         else:
-            answer.topics = [self._asked_topic(version, topic, offsets) for topic in group.topics]
+            topics = [self._asked_topic(version, topic, offsets) for topic in group.topics]
+            if version >= _TOPIC_ID_VERSION:  # as Kafka: unknown ids come last
+                topics.sort(key=lambda topic: not topic.name)
+            answer.topics = topics
         return answer
 
     def _all_topics(self, version: int, offsets: Offsets) -> list[_FetchTopics]:
