@@ -11,6 +11,7 @@ from support.consumer_groups import WALL_MS, Life, held_of, id_of, numbers
 from tidelog.coordinators.groups.consumer.records import RECORDS
 from tidelog.coordinators.groups.consumer.requests import Heartbeat, check
 from tidelog.coordinators.groups.consumer.views import ConsumerLimits
+from tidelog.coordinators.groups.modern.member import FIRST_EPOCH
 from tidelog.coordinators.groups.modern.records import decode, encode
 from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog.coordinators.groups.modern.states import MemberState, ModernGroupState
@@ -178,6 +179,21 @@ def test_an_append_that_failed_is_tried_again() -> None:
     assert life.group.epoch == 1, "nothing was replayed"
     assert life.heartbeat(request) == lost.answer
     assert life.group.epoch == 2
+
+
+def test_a_regular_expression_without_a_match_begins_no_epoch() -> None:
+    life = Life(u=1)
+    life.group.epoch = life.group.assignment_epoch = FIRST_EPOCH
+    answer = life.join("a", topic_names=None, topic_regex="t*")
+    assert (answer.epoch, answer.assigned, life.group.epoch) == (1, {}, 1)
+    assert life.group.patterns == {"t*": set()}
+    life.topics.counts["ta"] = 1
+    life.group.topics_changed()
+    assert numbers(life.beat("a", 1).assigned, "ta") == [0]
+    assert life.join("b", topic_names=None, topic_regex="v*").epoch == 2
+    assert life.group.epoch == 2
+    life.join("c", topic_names=None, topic_regex="v*")  # the group knows it already
+    assert life.group.epoch == 3
 
 
 def test_regular_expressions_follow_the_topics() -> None:

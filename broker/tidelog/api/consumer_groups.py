@@ -45,11 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerGroupsApi"]
 
-_REFUSAL = (
-    "The consumer group protocol is off: group.version of the cluster is 0, or "
-    "group.coordinator.rebalance.protocols of the broker has no consumer. "
-    "Set group.protocol=classic in the client."
-)
 _CLIENT_IDS_VERSION = 1  # of ConsumerGroupHeartbeat
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
@@ -97,9 +92,7 @@ class ConsumerGroupsApi:
     ) -> Deferred | ConsumerGroupHeartbeatResponse:
         """Answer a ConsumerGroupHeartbeat request."""
         if not self._is_on():
-            return ConsumerGroupHeartbeatResponse(
-                error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=_REFUSAL
-            )
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         heartbeat = _heartbeat_of(context, request)
         if self._authorizer is not None:
             caller = self._authorizer.caller(context.peer.principal, context.client_host)
@@ -141,8 +134,7 @@ class ConsumerGroupsApi:
             refused = ErrorCode.UNSUPPORTED_VERSION
             return ConsumerGroupDescribeResponse(
                 groups=[
-                    _DescribedGroup(group_id=each, error_code=refused, error_message=_REFUSAL)
-                    for each in request.group_ids
+                    _DescribedGroup(group_id=each, error_code=refused) for each in request.group_ids
                 ]
             )
         return describe_modern(context, request, self._described, ConsumerGroupDescribeResponse)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.consumer.views import ConsumerGroupView
+    from tidelog.coordinators.groups.modern.member import Subscription
     from tidelog.coordinators.groups.modern.records import Record
     from tidelog.coordinators.groups.modern.subscriptions import Patterns, Subscriptions
     from tidelog.coordinators.groups.modern.topics import Topics
@@ -61,10 +62,10 @@ class Draft:
         is_new = self.replaced is None and member.member_id not in group.members
         if is_new or (self.replaced is None and member.subscription != before.subscription):
             self.records.append(RECORDS.subscription_record(group.group_id, member))
-        is_changed = not member.subscription.subscribes_as(before.subscription)
-        if not (is_changed or group.is_stale):
+        if member.subscription.subscribes_as(before.subscription) and not group.is_stale:
             return
         subscriptions = self._subscriptions()
+        is_changed = self._is_other_choice(before.subscription)
         is_changed |= self._resolve(subscriptions.patterns, topics, now)
         metadata_hash = topics.hash_of(subscriptions.names(self._patterns))
         if is_changed or metadata_hash != group.metadata_hash:
@@ -90,6 +91,15 @@ class Draft:
         subscriptions.add(self.member.subscription)
         return subscriptions
 
+    def _is_other_choice(self, before: Subscription) -> bool:
+        """Return whether the member subscribes to other topics, whatever a regular expression that
+        is new to the group matches."""
+        said = self.member.subscription
+        if said.topic_names != before.topic_names:
+            return True
+        regex = said.topic_regex or ""
+        return regex != (before.topic_regex or "") and (not regex or regex in self._group.patterns)
+
     def _resolve(self, wanted: Sequence[str], topics: Topics, now: Now) -> bool:
         """Match the regular expressions with the topics; return whether any match has changed."""
         group = self._group
@@ -112,7 +122,7 @@ class Draft:
                     ) from None
                 patterns[regex] = frozenset()
             if patterns[regex] != known:
-                is_changed = True
+                is_changed |= patterns[regex] != (known or frozenset())
                 found = (patterns[regex], topics.version, now.wall_ms)
                 self.records.append(RECORDS.pattern_record(group.group_id, regex, found))
         for regex in sorted(group.patterns.keys() - patterns.keys()):
