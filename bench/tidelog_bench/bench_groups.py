@@ -97,7 +97,8 @@ class Connection(asyncio.Protocol):
         if len(self._received) < SIZE.size or self._answer is None:
             return
         if len(self._received) == SIZE.size + SIZE.unpack_from(self._received)[0]:
-            self._answer.set_result(bytes(self._received))
+            if not self._answer.done():  # else the member has ended
+                self._answer.set_result(bytes(self._received))
             self._received.clear()
             self._answer = None
 
