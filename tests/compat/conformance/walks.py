@@ -1,0 +1,255 @@
+"""`python -m compat.conformance.walks [--seeds N] [--first N]`: random walks beside Apache Kafka.
+
+A walk is a random sequence of requests about one group, some right, some wrong in one field. Epochs
+and partitions come from the broker's own answers, so that both brokers are asked the same as long
+as they answer alike. No walk does what is known to differ: a member never changes its instance id
+(docs/limits.md), and none that leaves ends the application, which Kafka does also for a stranger.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compat.brokers import Tidelog
+from compat.conformance.compare import differences
+from compat.conformance.recording import comparable
+from compat.conformance.registry import Case, Run
+from compat.conformance.runner import transcript
+from compat.reference import ApacheKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from compat.brokers import Broker
+    from compat.conformance.runner import Transcript
+    from compat.conformance.session import Session
+
+STEPS = 60
+INSTANCES = {"a": None, "b": None, "c": "i"}
+UNKNOWN = b"\x11" * 16
+GROUP, SET = 32, 0
+PUT_OUT = (25, 69, 110)  # UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, FENCED_MEMBER_EPOCH
+AT_ONCE = {
+    "consumer.assignment.interval.ms": "0",
+    "streams.assignment.interval.ms": "0",
+    "streams.initial.rebalance.delay.ms": "0",
+}
+
+
+class Group:
+    """One group of a walk, as its broker has answered so far."""
+
+    def __init__(self, session: Session, rng: random.Random) -> None:
+        self.session, self.rng = session, rng
+        self.topics = [session.topic(count) for count in (3, 4)]
+        # Recorded, so that their ids get their names in this order on both sides.
+        known = [session.ask("Metadata", 12, topics=[{"name": name}]) for name in self.topics]
+        self.ids = [one["topics"][0]["topic_id"] for one in known]
+        session.coordinator()
+        configs = [
+            {"name": name, "config_operation": SET, "value": value}
+            for name, value in AT_ONCE.items()
+        ]
+        resource = {"resource_type": GROUP, "resource_name": session.name, "configs": configs}
+        session.ask("IncrementalAlterConfigs", 1, resources=[resource])
+        self.epochs: dict[str, int] = {}
+        self.owned: dict[str, Any] = {}
+
+    def any_of(self, *weighted: tuple[int, Any]) -> Any:
+        """One of these values, by weight."""
+        weights, values = zip(*weighted, strict=True)
+        return self.rng.choices(values, weights)[0]
+
+    def epoch_of(self, member: str) -> int:
+        """Mostly the member's own epoch; it joins if it has none."""
+        own = self.epochs.get(member, 0)
+        wrong = ((6, own - 1), (3, own + 1), (6, 0), (6, -1), (3, -2), (1, -3), (1, 100))
+        return int(self.any_of((74, own), *wrong))
+
+    def answered(self, member: str, answer: dict[str, Any], owned: Any) -> None:
+        """Note a member's epoch, and what it owns if that has changed."""
+        if answer["error_code"] in PUT_OUT or answer.get("member_epoch", 0) < 0:
+            self.epochs[member] = 0
+            self.owned.pop(member, None)
+        elif not answer["error_code"]:
+            self.epochs[member] = answer["member_epoch"]
+            if owned is not None:
+                self.owned[member] = owned
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """ConsumerGroupHeartbeat of one of three members."""
+        member = self.rng.choice(tuple(INSTANCES))
+        epoch = self.epoch_of(member)
+        first, both = [self.topics[0]], self.topics
+        names = self.any_of((40, None), (25, first), (25, both), (5, ["none"]), (3, []))
+        owned = self.owned.get(member, [])
+        bogus = [{"topic_id": self.ids[0], "partitions": [0, 7]}]
+        unknown = [{"topic_id": UNKNOWN, "partitions": [0]}]
+        fields = {
+            "rebalance_timeout_ms": self.any_of((60, -1), (40, 60_000)),
+            "subscribed_topic_names": names,
+            "topic_partitions": self.any_of(
+                (40, None), (40, owned), (15, []), (2, bogus), (2, unknown)
+            ),
+        }
+        if epoch == 0 and self.rng.random() < 0.9:
+            fields |= {"rebalance_timeout_ms": 60_000, "topic_partitions": []}
+            fields["subscribed_topic_names"] = names or both
+        answer = self.session.ask(
+            "ConsumerGroupHeartbeat",
+            self.any_of((4, 1), (1, 0)),
+            group_id=self.session.name,
+            member_id=member,
+            member_epoch=epoch,
+            instance_id=INSTANCES[member],
+            rack_id=self.any_of((90, None), (8, "r"), (1, "")),
+            server_assignor="range",
+            **fields,
+        )
+        assignment = answer["assignment"]
+        self.answered(member, answer, assignment and assignment["topic_partitions"])
+
+    def streams(self) -> None:
+        """StreamsGroupHeartbeat of one of three members of an application."""
+        member = self.rng.choice(tuple(INSTANCES))
+        epoch = self.epoch_of(member)
+        one = {"subtopology_id": "0", "source_topics": self.topics[:1]}
+        two = {"subtopology_id": "1", "source_topics": self.topics[1:]}
+        outside = one | {"copartition_groups": [{"source_topics": [3]}]}
+        kinds = ((60, [one]), (20, [one, two]), (3, [one, one]), (3, [outside]), (3, []))
+        topology = None
+        if epoch == 0 or self.rng.random() < 0.03:
+            number = self.any_of((85, 0), (8, 1), (2, -1))
+            topology = {"epoch": number, "subtopologies": self.any_of(*kinds)}
+        tasks = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+        if epoch:
+            tasks = self.any_of((50, dict.fromkeys(tasks)), (50, self.owned.get(member, tasks)))
+        answer = self.session.ask(
+            "StreamsGroupHeartbeat",
+            0,
+            group_id=self.session.name,
+            member_id=member,
+            member_epoch=epoch,
+            rebalance_timeout_ms=60_000 if epoch == 0 else -1,
+            topology=topology,
+            process_id=self.any_of((80, "of " + member), (20, "shared")),
+            client_tags=[] if epoch == 0 else None,
+            shutdown_application=epoch >= 0 and self.rng.random() < 0.02,
+            **tasks,
+        )
+        has_tasks = answer["active_tasks"] is not None
+        self.answered(member, answer, {kind: answer[kind] for kind in tasks} if has_tasks else None)
+
+    def offsets(self) -> None:
+        """OffsetCommit or OffsetFetch, of a member or of nobody."""
+        member = self.any_of((80, self.rng.choice(tuple(INSTANCES))), (20, ""))
+        own = self.epochs.get(member) or -1  # who is put out commits as nobody
+        epoch = self.any_of((80, own), (10, own - 1), (5, own + 1), (5, -1))
+        topic = {"topic_id": self.any_of((90, self.ids[0]), (10, UNKNOWN))}
+        index = self.any_of((90, 0), (10, 9))
+        if self.rng.random() < 0.5:
+            place = {"partition_index": index, "committed_offset": self.rng.randrange(9)}
+            place["committed_metadata"] = self.any_of((90, "m"), (10, "m" * 5000))
+            self.session.ask(
+                "OffsetCommit",
+                10,
+                group_id=self.session.name,
+                generation_id_or_member_epoch=epoch,
+                member_id=member,
+                topics=[topic | {"partitions": [place]}],
+            )
+        else:
+            topics = self.any_of((50, None), (50, [topic | {"partition_indexes": [index]}]))
+            asked = {"group_id": self.session.name, "topics": topics}
+            if member:
+                asked |= {"member_id": member, "member_epoch": epoch}
+            self.session.ask("OffsetFetch", 10, groups=[asked], require_stable=False)
+
+    def describe(self) -> None:
+        """What an administrator asks; the group may be of another type."""
+        api, version, field = self.rng.choice(
+            [
+                ("ConsumerGroupDescribe", 1, "group_ids"),
+                ("StreamsGroupDescribe", 0, "group_ids"),
+                ("ShareGroupDescribe", 1, "group_ids"),
+                ("DescribeGroups", 6, "groups"),
+                ("DeleteGroups", 2, "groups_names"),
+            ]
+        )
+        self.session.ask(api, version, **{field: [self.session.name]})
+
+
+WALKS: dict[str, Callable[[Group], None]] = {"consumer": Group.beat, "streams": Group.streams}
+
+
+def walk_of(kind: str, seed: int) -> Run:
+    """A walk as a case of the conformance suite."""
+
+    def walk(session: Session, _version: int) -> None:
+        rng = random.Random(f"{kind}:{seed}")
+        group = Group(session, rng)
+        for _ in range(STEPS):
+            rng.choices((WALKS[kind], Group.offsets, Group.describe), (70, 15, 15))[0](group)
+
+    return Run(Case(f"walk-{kind}-{seed}", "ConsumerGroupHeartbeat", 1, 1, walk), 1)
+
+
+def ordered(answer: Any) -> Any:
+    """An answer whose topics and members have an order: Kafka's are in that of a hash table."""
+    if isinstance(answer, dict):
+        return {name: ordered(value) for name, value in answer.items()}
+    if isinstance(answer, list):
+        return sorted(map(ordered, answer), key=_place)
+    return answer
+
+
+def _place(value: Any) -> tuple[int, str]:
+    if isinstance(value, dict):
+        return 0, str(value.get("member_id") or value.get("topic_id") or "")
+    return (value, "") if isinstance(value, int) else (0, "")
+
+
+def walked(broker: Broker, walks: Sequence[Run]) -> list[Transcript]:
+    """Start a broker, and walk."""
+    try:
+        broker.start()
+        return [ordered(comparable(transcript(walk, broker.bootstrap))) for walk in walks]
+    finally:
+        broker.stop()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Walk beside Kafka; 1 if any walk differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--first", type=int, default=0)
+    options = parser.parse_args(arguments)
+    seeds = range(options.first, options.first + options.seeds)
+    walks = [walk_of(kind, seed) for kind in WALKS for seed in seeds]
+    folder = Path(tempfile.mkdtemp(prefix="walks-"))
+    try:
+        reference = walked(ApacheKafka(folder / "kafka"), walks)
+        found = walked(Tidelog(folder / "tidelog", has_controller_listener=True), walks)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    differ = 0
+    for walk, *sides in zip(walks, reference, found, strict=True):
+        here = differences(walk.key, *sides)
+        differ += bool(here)
+        for one in here[:1]:
+            print(f"  {one!s:.400}")
+    steps = sum(map(len, reference))
+    print(f"{len(walks)} walks of {steps} answers, {differ} differ")
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
