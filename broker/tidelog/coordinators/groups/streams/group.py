@@ -113,7 +113,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSets, StreamsLimits]):
             self._shut_down(request.member_id)
         status = [*draft.status, *self._status(configured)]
         if self.topology is None:
-            self._shutdown_by = None  # as in Kafka, a group's first heartbeat is not kept
+            self._shutdown_by = None  # as in Kafka, that of a group's first heartbeat is lost
         is_shown = request.epoch == 0 or after.assigned != member.assigned
         endpoint_epoch, endpoints = self._endpoints(request, after, topics, is_shown=is_shown)
         answer = StreamsAnswer(
