@@ -149,9 +149,9 @@ class Group:
         self.answered(member, answer, {kind: answer[kind] for kind in tasks} if has_tasks else None)
 
     def offsets(self) -> None:
-        """OffsetCommit or OffsetFetch, of a member or of nobody."""
+        """OffsetCommit or OffsetFetch, with a member or without one."""
         member = self.any_of((80, self.rng.choice(tuple(INSTANCES))), (20, ""))
-        own = self.epochs.get(member) or -1  # who is put out commits as nobody
+        own = self.epochs.get(member) or -1  # without an epoch, outside the group
         epoch = self.any_of((80, own), (10, own - 1), (5, own + 1), (5, -1))
         topic = {"topic_id": self.any_of((90, self.ids[0]), (10, UNKNOWN))}
         index = self.any_of((90, 0), (10, 9))
