@@ -91,9 +91,13 @@ def test_an_interrupt_waits_until_the_jvm_can_end(monkeypatch: pytest.MonkeyPatc
         begun.append(1)
         return SimpleNamespace()
 
-    before = signal.getsignal(signal.SIGINT)
+    # A shell's background jobs ignore the signal.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr(java_gateway, "launch_gateway", launch)
-    with pytest.raises(KeyboardInterrupt):
-        start_jvm({})
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start_jvm({})
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, inherited)
     assert begun == [1]
-    assert signal.getsignal(signal.SIGINT) is before
