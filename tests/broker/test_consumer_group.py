@@ -227,6 +227,7 @@ def test_a_static_member_comes_back_to_its_partitions() -> None:
         life.join("c", "t", instance_id="i")
     assert life.beat("a", -2, instance_id="i").epoch == -2
     assert len(held_of(life.group)) == 4, "nothing of it is given away"
+    assert life.group.members["a"].assigned == {T: {0: 0, 1: 0}}, "as in Kafka's record"
     back = life.join("c", "t", instance_id="i")
     assert (back.epoch, numbers(back.assigned)) == (2, [0, 1])
     assert life.beat("b", 2).epoch == 2, "no rebalance"

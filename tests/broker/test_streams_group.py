@@ -275,6 +275,15 @@ def test_a_shutdown_reaches_every_member_until_the_group_is_empty() -> None:
     assert first.join().status == ()
 
 
+def test_a_stranger_that_leaves_shuts_an_application_down() -> None:
+    life = ready()
+    member = Client(life, "m")
+    member.join()
+    code, _ = refused(life.heartbeat, StreamsHeartbeat("x", -1, shuts_down=True))
+    assert code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert [each.status for each in member.beat().status] == [Status.SHUTDOWN_APPLICATION]
+
+
 def test_a_shutdown_in_a_new_groups_first_heartbeat_is_not_kept() -> None:
     life = ready()
     (status,) = Client(life, "m").join(shuts_down=True).status

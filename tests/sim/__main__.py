@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--brokers", type=int, help="how many brokers, 1 to 7 (by the seed)")
     parser.add_argument("--seed", type=int, help="run this one and show it")
     parser.add_argument("--faults", help="with --seed: only these of its faults, by number")
-    parser.add_argument("--mutant", choices=sorted(ALL), help="plant one")
+    parser.add_argument("--mutant", metavar="BUG", choices=sorted(ALL), help="plant one")
     parser.add_argument("--mutants", action="store_true", help="find every planted bug")
     parser.add_argument(
         "--directories", action="store_true", help="replicas move between log directories"

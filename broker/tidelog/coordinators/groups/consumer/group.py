@@ -232,7 +232,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         answer = Answer(request.member_id, request.epoch)
         member = self.known(request.member_id, request.instance_id)
         if request.instance_id is not None and request.epoch == LEAVING_STATIC:
-            away = member._replace(epoch=LEAVING_STATIC, revoking=NO_PARTITIONS)
+            # As in Kafka, its next process may commit what it has in any epoch.
+            held = {topic: dict.fromkeys(each, 0) for topic, each in member.assigned.items()}
+            away = member._replace(epoch=LEAVING_STATIC, assigned=held, revoking=NO_PARTITIONS)
             return Step(answer, [RECORDS.assignment_record(self.group_id, away)])
         return Step(answer, self.fence([request.member_id], topics))
 

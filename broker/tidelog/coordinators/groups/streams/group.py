@@ -142,9 +142,9 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSets, StreamsLimits]):
         return self.members.get(request.member_id, StreamsMember(request.member_id))
 
     def _leave(self, request: StreamsHeartbeat, topics: Topics) -> StreamsStep:
-        self.must_have(request.member_id)
-        if request.shuts_down:
+        if request.shuts_down:  # as in Kafka, whoever says so
             self._shut_down(request.member_id)
+        self.must_have(request.member_id)
         answer = StreamsAnswer(request.member_id, request.epoch)
         return StreamsStep(answer, self.fence([request.member_id], topics))
 
