@@ -19,11 +19,11 @@ sent to an in-sync follower in their rack (KIP-392).
 A consumer above its quota gets an empty response with the time for which it is throttled.
 
 Version notes. 4: isolation level. 5: log start offset. 6: KAFKA_STORAGE_ERROR (before:
-NOT_LEADER_OR_FOLLOWER). 7 (KIP-227): sessions. 9 (KIP-320): current leader epoch. 10: zstd (before:
-UNSUPPORTED_COMPRESSION_TYPE for topics with compression.type=zstd). 11 (KIP-392): rack; consumers
-may read from a follower. 12 (KIP-595): flexible, last fetched epoch, diverging epoch. 13 (KIP-516):
-topic ids. 15 (KIP-903): replica state. 16 (KIP-951): current leader and endpoints beside
-NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH. 17, 18: fields of the Raft log, read and ignored.
+NOT_LEADER_OR_FOLLOWER). 7 (KIP-227): sessions. 9 (KIP-320): current leader epoch. 10: the client
+reads zstd; older ones get it too. 11 (KIP-392): rack; consumers may read from a follower. 12
+(KIP-595): flexible, last fetched epoch, diverging epoch. 13 (KIP-516): topic ids. 15 (KIP-903):
+replica state. 16 (KIP-951): current leader and endpoints beside NOT_LEADER_OR_FOLLOWER and
+FENCED_LEADER_EPOCH. 17, 18: fields of the Raft log, read and ignored.
 """
 
 from __future__ import annotations
@@ -302,8 +302,6 @@ class FetchApi:
     def answer(self, fetch: FetchWork, results: list[ReadResult]) -> FetchResponse | list[Buffer]:
         """Build the response from these results; open or update the session."""
         requests = fetch.requests
-        if fetch.version < 10:
-            self._hide_zstd(fetch, results)
         session = fetch.session
         if fetch.throttle_ms is not None and (
             session is None or session.epoch == next_epoch(fetch.epoch)
@@ -467,18 +465,6 @@ class FetchApi:
             for node in nodes.values()
             if node is not None and (address := node.address(fetch.listener)) is not None
         ]
-
-    def _hide_zstd(self, fetch: FetchWork, results: list[ReadResult]) -> None:
-        """Refuse topics configured for zstd to clients before v10, which cannot read it."""
-        for index, request in enumerate(fetch.requests):
-            partition = self.replica_manager.partition(request.topic or "", request.partition)
-            if (
-                not isinstance(partition, ErrorCode)
-                and not results[index].error
-                and partition.log.config.compression_type == "zstd"
-            ):
-                results[index] = refused = ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-                refused.aborted = ()  # an empty list, not null, if Kafka does not read the log
 
 
 def _limit(fetch: FetchWork, quota: FetchQuota, context: RequestContext) -> None:
