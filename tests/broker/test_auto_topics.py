@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import tidelog
 from support.clusters import run
-from support.metadata import Metadata
+from support.metadata import Metadata, broker_config
+from tidelog.cluster.auto_topics import AutoTopics
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.admin import CreateTopicsRequest
+from tidelog_protocol.messages.admin import CreateTopicsRequest, CreateTopicsResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -125,6 +126,22 @@ async def test_the_remote_tier_alone_creates_its_metadata_topic(metadata: Metada
     image = metadata.log.image
     assert len(image.topics[name].partitions) == 7
     assert image.topic_config(name) == {"retention.ms": "-1"}
+
+
+@running
+async def test_a_controllers_defaults_count_where_the_broker_has_none(metadata: Metadata) -> None:
+    asked: list[tuple[int, int]] = []
+
+    async def create(request: CreateTopicsRequest) -> CreateTopicsResponse:
+        asked.extend((topic.num_partitions, topic.replication_factor) for topic in request.topics)
+        response: CreateTopicsResponse = await metadata.controller.create_topics(request)
+        return response
+
+    own = broker_config(num_partitions="3", default_replication_factor="1")
+    for name, config in (("a", broker_config()), ("b", own)):
+        topics = AutoTopics(create, config)
+        assert await topics.auto_create([name]) == {name: ErrorCode.NONE}
+    assert asked == [(-1, -1), (3, 1)]
 
 
 @running

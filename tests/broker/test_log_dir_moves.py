@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from support.data_path import NOW_MS, DataPath, batch, data_of, topic_id
-from support.mover import OTHER, LoopClock, everything, played, until
+from support.mover import OTHER, LoopClock, Mover, everything, played, until
 from tidelog.cluster.metadata.image import PartitionImage, TopicImage
 from tidelog.replication.local_leader import MovePace
 from tidelog_protocol.apis import ApiKey
@@ -20,11 +21,6 @@ from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.checkpoints import write_partition_metadata
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import StorageError, TopicPartition
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.mover import Mover
 
 # -- what is asked -------------------------------------------------------------------------------
 
@@ -86,6 +82,23 @@ async def test_errors(mover: Mover) -> None:
     assert mover.alter(mover.dirs[1], "there") == [ErrorCode.REPLICA_NOT_AVAILABLE]
     mover.replicas._offline["off", 0] = bytes(16)
     assert mover.alter(mover.dirs[1], "off") == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_relative_directories_have_absolute_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def play() -> None:
+        mover = Mover(Path("here"))
+        mover.create()
+        assert mover.describe() == {(f"{tmp_path}/here/one", False): 0}
+        assert mover.alter("here/two") == [ErrorCode.LOG_DIR_NOT_FOUND]
+        assert mover.alter(f"{tmp_path}/here/two") == [0]
+        await mover.moved(1)
+        await mover.stop()
+
+    asyncio.run(play())
 
 
 @played

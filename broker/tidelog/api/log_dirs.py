@@ -3,7 +3,7 @@
 Behaviour. The response has every log directory of the broker, with the requested partitions (null:
 all) that have a log in it. The lag is that of the log end behind the high watermark, 0 on a leader;
 that of a future log (`is_future_key`) is behind the end of the current one. Topics without a
-partition here are left out.
+partition here are left out. Directories have absolute names in both, also where `log.dirs` has not.
 
 A move is answered once it has begun; `replication/log_dir_moves.py` has its rules and errors.
 
@@ -13,6 +13,7 @@ volume, -1 if the file system does not report them. 5 (KIP-1066): cordoned.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from tidelog.network.wide_requests import PART_MAX, in_turns
@@ -82,8 +83,9 @@ class LogDirsApi:
     ) -> Generator[None, None, AlterReplicaLogDirsResponse]:
         """Answer, with a `yield` between parts: each move opens files."""
         assert self._moves is not None
+        directories = {_absolute(path): path for path in self._logs.log_dirs}
         wanted = {
-            TopicPartition(topic.name, index): one.path
+            TopicPartition(topic.name, index): directories.get(one.path, "")
             for one in request.dirs
             for topic in one.topics
             for index in topic.partitions
@@ -120,7 +122,7 @@ class LogDirsApi:
                 results.append((yield from self._directory(directory.path, asked)))
             else:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
-                results.append(_Result(error_code=code, log_dir=directory.path))
+                results.append(_Result(error_code=code, log_dir=_absolute(directory.path)))
         return DescribeLogDirsResponse(results=results)
 
     def _directory(
@@ -139,7 +141,7 @@ class LogDirsApi:
                 yield
         total, usable = self._volume_bytes(directory)
         return _Result(
-            log_dir=directory,
+            log_dir=_absolute(directory),
             topics=[
                 _Topic(name=name, partitions=partitions) for name, partitions in topics.items()
             ],
@@ -147,6 +149,12 @@ class LogDirsApi:
             usable_bytes=usable,
             is_cordoned=directory in self._logs.cordoned,
         )
+
+
+def _absolute(path: str) -> str:
+    """Return an absolute path as Java's File does: `.` and `..` stay."""
+    parts = f"{'' if path.startswith('/') else os.getcwd()}/{path}".split("/")
+    return "/" + "/".join(part for part in parts if part)
 
 
 def _partition(key: TopicPartition, log: Log, current: Log | None = None) -> _Partition:

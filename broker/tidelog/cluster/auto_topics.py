@@ -168,11 +168,12 @@ class AutoTopics:
                 "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
             }
         else:
-            partitions, factor, settings = (
-                config.num_partitions,
-                config.default_replication_factor,
-                {},
-            )
+            # -1: what is not set here is the controller's.
+            given = config.given
+            partitions = config.num_partitions if "num.partitions" in given else -1
+            is_factor_given = "default.replication.factor" in given
+            factor = config.default_replication_factor if is_factor_given else -1
+            settings = {}
         return CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=partitions,
