@@ -143,11 +143,50 @@ class TestFetch:
 
         tell(story)
 
-    def test_the_record_limit_holds_for_all_partitions(self, tell: Tell) -> None:
+    def test_the_first_fetch_of_a_group_brings_the_first_partition_with_enough(
+        self, tell: Tell
+    ) -> None:
         async def story(shares: SharePath, foo: bytes) -> None:
             for index in range(2):
                 shares.path.produce("foo", index, batch(3))
-            response = await shares.fetched((foo, 0), (foo, 1), max_records=4, share_acquire_mode=1)
+            first = await shares.fetched((foo, 0), (foo, 1))
+            assert [each.partition_index for each in first.responses[0].partitions] == [0]
+            assert acquired(first) == [(0, 2, 1)]
+            second = await shares.fetched()
+            assert [each.partition_index for each in second.responses[0].partitions] == [1]
+            assert acquired(second) == [(0, 2, 1)]
+
+        tell(story)
+
+    def test_partitions_that_load_together_answer_with_one_of_them(self, tell: Tell) -> None:
+        async def story(shares: SharePath, foo: bytes) -> None:
+            for index in range(2):
+                shares.path.produce("foo", index, batch(3))
+            shares.state.hold()
+            context = shares.fetch((foo, 0), (foo, 1))
+            await settled()
+            assert not context.peer.responses
+            shares.state.let_go()
+            response = await shares.answer(context)
+            assert [each.partition_index for each in response.responses[0].partitions] == [0]
+
+        tell(story)
+
+    def test_the_first_fetch_waits_for_min_bytes_of_all_partitions(self, tell: Tell) -> None:
+        async def story(shares: SharePath, foo: bytes) -> None:
+            for index in range(2):
+                shares.path.produce("foo", index, batch(3, b"x" * 100))
+            response = await shares.fetched((foo, 0), (foo, 1), min_bytes=500)
+            assert [each.partition_index for each in response.responses[0].partitions] == [0, 1]
+
+        tell(story)
+
+    def test_the_record_limit_holds_for_all_partitions(self, tell: Tell) -> None:
+        async def story(shares: SharePath, foo: bytes) -> None:
+            await shares.fetched((foo, 0), (foo, 1), max_wait_ms=0)
+            for index in range(2):
+                shares.path.produce("foo", index, batch(3))
+            response = await shares.fetched(max_records=4, share_acquire_mode=1)
             assert acquired(response) == [(0, 2, 1)]
             assert acquired(response, 1) == [(0, 0, 1)]
 
@@ -513,6 +552,7 @@ class TestSessions:
             for index in range(2):
                 shares.path.produce("foo", index, batch(3))
             await shares.fetched((foo, 0), (foo, 1), member="a")
+            await shares.fetched(member="a")
             first = shares.fetch((foo, 0), member="b")
             second = shares.fetch((foo, 1), member="c")
             shares.disconnect("a")

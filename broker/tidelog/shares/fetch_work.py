@@ -95,6 +95,20 @@ class ShareFetchWork:
         )
         return dict(zip(leds, results, strict=True))
 
+    def read_due(self) -> dict[LedPartition, ReadResult]:
+        """Read all that may be read now; of new share partitions, return only as many as it takes
+        for `min_bytes`. Kafka loads them one after the other, and the first with enough answers."""
+        results = self.read(self.fetchable())
+        due = {led: result for led, result in results.items() if not led.is_new}
+        size = sum(result.size for result in due.values())
+        for led, result in results.items():
+            if led.is_new:
+                led.is_new = False
+                if not due or size < self.wish.min_bytes:
+                    due[led] = result
+                    size += result.size
+        return due
+
     def bytes_of(self, led: LedPartition, count: int) -> int:
         """Return how many bytes one of so many partitions may give."""
         return min(self.wish.max_bytes // count, max(led.read_bytes, self.wish.min_bytes))

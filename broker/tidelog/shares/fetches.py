@@ -69,8 +69,10 @@ class DelayedShareFetch(DelayedOperation[tuple[str, int]]):
         return self._try()
 
     def _try(self) -> bool:
+        if self._taken:  # by another of the partitions that changed in this turn
+            return True
         work = self.work
-        results = work.read(work.fetchable())
+        results = work.read_due()
         remote = {led: result for led, result in results.items() if result.remote is not None}
         reads = work.shares.remote
         if remote and reads is not None and not reads.is_throttled():
@@ -97,7 +99,7 @@ class DelayedShareFetch(DelayedOperation[tuple[str, int]]):
         """All cases but C and E."""
         del expired
         if not self._taken:  # case D
-            self._take(self.work.read(self.work.fetchable()))
+            self._take(self.work.read_due())
         self.work.note_failures()
         self._on_done(self.work)
 

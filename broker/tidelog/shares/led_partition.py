@@ -67,6 +67,7 @@ class LedPartition:
     """A share partition in one leader epoch.
 
     `state` is None until it is loaded. `failure` is why it is void, None while it is not.
+    `is_new`: no fetch has read it yet.
     `is_read_remotely`: a read in the remote tier is in progress, and no other may begin.
     `read_bytes`: how much the next read takes, about what members take of one.
     `locks_ended`: number of records whose locks ended before a member acknowledged them.
@@ -80,6 +81,7 @@ class LedPartition:
         "_timer",
         "_timer_at",
         "failure",
+        "is_new",
         "is_read_remotely",
         "key",
         "leader_epoch",
@@ -95,6 +97,7 @@ class LedPartition:
         self.leader_epoch = partition.leader_epoch
         self.state: SharePartitionState | None = None
         self.failure: ShareError | None = None
+        self.is_new = True
         self.is_read_remotely = False
         self.read_bytes = READ_BYTES
         self.locks_ended = 0
