@@ -140,6 +140,7 @@ class ShareMember:
         self._connections = Connections(world, name)
         self._epoch = 0
         self._assigned: list[int] = []
+        self._is_heard = False  # its last heartbeat succeeded; else it says all, as Kafka's
         self._wakes_s = 0.0
         self._sessions: dict[str, Session] = {}
         self._held: dict[str, dict[Place, Delivery]] = {}
@@ -174,12 +175,14 @@ class ShareMember:
             group_id=GROUP,
             member_id=self.name,
             member_epoch=epoch,
-            subscribed_topic_names=None if epoch else [self.world.topic],
+            subscribed_topic_names=None if epoch and self._is_heard else [self.world.topic],
         )
+        self._is_heard = False
         answer = await self._connections.ask_coordinator(message, 1)
         error = ErrorCode(answer.error_code)
         self.world.history.count(f"heartbeats answered {error.name}")
         if error is ErrorCode.NONE:
+            self._is_heard = True
             self._epoch = answer.member_epoch
             if answer.assignment is not None:
                 topics = answer.assignment.topic_partitions

@@ -118,6 +118,26 @@ def test_a_process_that_dies_inside_a_swap_has_lost_nothing() -> None:
     assert swaps > 10
 
 
+def test_a_follower_has_cleaned_above_the_high_watermark_that_its_leader_tells() -> None:
+    """It had led with a later one: a record gone for a newer one is not lost while that stays
+    (seed 1950)."""
+    disk, files = fresh()
+    manager, log = open_compacted(files)
+    put(log, (b"once", b"1"))
+    fill(log)
+    machine = Mock(spec=Machine, disk=disk, host="broker-1")
+    known = Compacted("t-0", has_deletions=False)
+    fallen = log.high_watermark
+    known.compare(machine, log.folder, fallen)
+    put(log, (b"once", b"2"))
+    fill(log)
+    clean(manager)
+    known.compare(machine, log.folder, fallen)
+    log.truncate_to(fallen)
+    with pytest.raises(Violation, match="the newest of b'once', at 0, is gone"):
+        known.compare(machine, log.folder, fallen)
+
+
 @pytest.mark.parametrize("brokers", [1, 3])
 def test_what_is_wrong_at_a_death_is_the_verdict_and_the_process_is_dead(
     brokers: int, monkeypatch: pytest.MonkeyPatch

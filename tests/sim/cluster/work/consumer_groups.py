@@ -152,9 +152,6 @@ class ConsumerGroups(Processes):
         await super().finish()
         for twin in self.twins:
             twin.kill()
-        for number, member in self.current.items():
-            if member.is_fenced:
-                self.begin(number)
         client = CoordinatorClient(self.world, "admin", GROUP, self.rng)
         await self._until_stable(client)
         await check_offsets(self.world, client, GROUP)
@@ -174,6 +171,9 @@ class ConsumerGroups(Processes):
     async def _until_stable(self, client: CoordinatorClient) -> None:
         end_s = self.world.loop.time() + STABLE_S_MAX
         while True:
+            for number, member in list(self.current.items()):
+                if member.is_fenced:  # perhaps by a twin of the time before, once it wakes
+                    self.begin(number)
             reason = self._instability() or self._otherwise(await self._describe(client))
             if reason is None:
                 return
