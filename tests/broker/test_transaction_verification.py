@@ -8,8 +8,10 @@ import pytest
 
 from support.data_path import NOW_MS, DataPath, batch
 from tidelog.awaiting import drive
+from tidelog.coordinators.groups.now import Now
 from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.coordinators.groups.pending import PendingOffsets
+from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.coordinators.transactions.marker_writer import MarkerWriter
 from tidelog.coordinators.transactions.markers import Marker
 from tidelog.coordinators.transactions.verification import Verifications
@@ -198,3 +200,29 @@ def test_several_transactions_change_one_offset() -> None:
     assert pending.end(3, is_commit=True) == []
     assert pending.end(2, is_commit=True) == [change(1)]
     assert pending.forget_group("g") == []
+
+
+def test_the_coordinator_is_not_asked_about_an_older_epoch(partition: Partition) -> None:
+    begin_transaction(partition)
+    with pytest.raises(StorageError, match="smaller than the last seen epoch 3") as refused:
+        Verifications().begin(partition, PRODUCER, EPOCH - 1, 0)
+    assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_the_last_change_of_an_offset_counts_whichever_transaction_ends_first() -> None:
+    pending = PendingOffsets()
+    for producer in (1, 2, 3, 1):
+        pending.add(producer, [change(0, producer)])
+    assert pending.end(2, is_commit=True) == [change(0, 2)]
+    assert pending.end(1, is_commit=True) == [change(0, 1)]
+    assert pending.end(3, is_commit=True) == []
+
+
+def test_two_transactions_commit_one_offset() -> None:
+    shard = GroupShard(0, 0)
+    now = Now(0, NOW_MS)
+    shard.appended_in_transaction([change(0, 3)], 1, 2, now)
+    shard.appended_in_transaction([change(0, 1)], 2, 1, now)
+    shard.ended(2, 3, now, is_commit=True)
+    shard.ended(1, 4, now, is_commit=True)
+    assert shard.latest.of_group("g") == {"foo": {0: OffsetAndMetadata(1)}}

@@ -209,7 +209,7 @@ class ProduceApi:
         if is_transactional:
             try:
                 batches = self._transactional_batches(_batches_of(request), work.version)
-                work.guards = self._gate.guards(batches, work.version)
+                work.guards, work.refused = self._gate.guards(batches, work.version)
             except StorageError as error:
                 return self._refuse_all(context, request, error.code, error.message)
             if work.guards:
@@ -230,7 +230,8 @@ class ProduceApi:
     ) -> ProduceResponse | list[Buffer] | None:
         """Append a transaction's first batches once its coordinator has agreed."""
         assert request.transactional_id is not None
-        work.refused = await self._gate.ask(request.transactional_id, work.guards, work.version)
+        refused = await self._gate.ask(request.transactional_id, work.guards, work.version)
+        work.refused = {**work.refused, **refused}
         work.now_ms = self._replicas.clock.wall_ms()
         self._append_each(work, request)
         return await self._inspect_and_append(context, request, work)
@@ -287,7 +288,8 @@ class ProduceApi:
     ) -> None:
         """Have the coordinator agree to those of these batches that are the first ones of their
         transaction."""
-        guards = self._gate.guards(batches, work.version)
+        guards, refused = self._gate.guards(batches, work.version)
+        work.refused = {**work.refused, **refused}
         if guards:
             refused = await self._gate.ask(transactional_id, guards, work.version)
             work.guards = {**work.guards, **guards}
@@ -404,7 +406,7 @@ class ProduceApi:
                 raise StorageError(ErrorCode.INVALID_REQUIRED_ACKS)
             if partition.is_internal and not work.internal_allowed:
                 raise StorageError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            if work.guards:
+            if work.guards or work.refused:
                 self._redeem(work, partition, records)
             result = partition.append(
                 records,

@@ -54,7 +54,7 @@ def is_transactional(records: object) -> bool:
 
 
 class RefusedError(StorageError):
-    """The coordinator's refusal, which comes before the checks of the log."""
+    """A refusal by the coordinator, or instead of asking it; it precedes the checks of the log."""
 
 
 class ProduceGate:
@@ -65,22 +65,27 @@ class ProduceGate:
 
     def guards(
         self, batches: Iterable[tuple[Partition, memoryview]], version: int
-    ) -> dict[TopicPartition, Guard]:
+    ) -> tuple[dict[TopicPartition, Guard], dict[TopicPartition, RefusedError]]:
         """Return a guard for each partition whose transaction has not begun here; `ask` about
-        those.
+        those. Also those whose log knows a later epoch of the producer.
 
         StorageError INVALID_PRODUCER_ID_MAPPING if a request has several producers.
         """
         guards: dict[TopicPartition, Guard] = {}
+        refused: dict[TopicPartition, RefusedError] = {}
         producer = None
         for partition, header in self._to_verify(batches, version):
             producer = _same_producer(header, producer)
-            guard = self._transactions.verifications.begin(
-                partition, *producer, header.base_sequence
-            )
+            try:
+                guard = self._transactions.verifications.begin(
+                    partition, *producer, header.base_sequence
+                )
+            except StorageError as error:
+                refused[partition.topic_partition] = RefusedError(error.code)
+                continue
             if guard is not None:
                 guards[partition.topic_partition] = guard
-        return guards
+        return guards, refused
 
     def producer_of(
         self,

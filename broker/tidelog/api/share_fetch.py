@@ -213,10 +213,11 @@ class ShareFetchApi:
         on_done: Callable[[dict[TopicIdPartition, ShareError | None]], None],
     ) -> None:
         """Acknowledge what a request of either kind asks; `on_done` gets the outcomes. A partition
-        without batches has one only if it is refused."""
+        without batches has one if it is refused, or another one is acknowledged."""
         image = self.shares.replicas.image
         type_max = AckType.RENEW if context.api_version >= _RENEWALS_VERSION else AckType.REJECT
         refused: dict[TopicIdPartition, ShareError | None] = {}
+        empty: dict[TopicIdPartition, ShareError | None] = {}
         acks: dict[TopicIdPartition, list[AckBatch]] = {}
         for key, data in asked:
             batches = [
@@ -234,11 +235,13 @@ class ShareFetchApi:
                 refused[key] = ShareError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif batches:
                 acks[key] = batches
+            else:
+                empty[key] = None
         self.shares.acknowledge(
             session.group_id,
             session.member_id,
             acks,
-            lambda outcomes: on_done({**refused, **outcomes}),
+            lambda outcomes: on_done({**refused, **outcomes, **(empty if acks else {})}),
         )
 
     def close_session(self, session: ShareSession) -> None:
@@ -320,7 +323,9 @@ class _ShareFetch:
     def begin(self) -> None:
         """Begin both; either may end at once."""
         request = self._request
-        acks = [one for one in _partitions_of(request) if one[1].acknowledgement_batches]
+        acks = _partitions_of(request)
+        if not any(data.acknowledgement_batches for _, data in acks):
+            acks = []
         self._api.acknowledge(self._context, request, self._session, acks, self._acknowledged)
         leds = self._leds() if self._reads() else []
         if not leds:

@@ -174,7 +174,10 @@ class TxnOffsetsApi:
         if isinstance(partition, ErrorCode) or not partition.is_leader:
             return ErrorCode.NOT_COORDINATOR
         verifications = self._transactions.verifications
-        guard = verifications.begin(partition, *producer, _NO_SEQUENCE)
+        try:
+            guard = verifications.begin(partition, *producer, _NO_SEQUENCE)
+        except StorageError as refusal:
+            return refusal.code
         if guard is None:
             return ErrorCode.NONE
 

@@ -19,11 +19,11 @@ _Key = tuple[str, str, int]  # group, topic, partition
 
 
 class PendingOffsets:
-    """Changes by producer id. A later commit outside of transactions supersedes a change: its
-    marker then commits nothing, but the partition stays unstable until it arrives.
+    """Changes by producer id. A later commit, or a later change that is committed first, supersedes
+    a change: its marker then commits nothing, but the partition stays unstable until it arrives.
 
-    Invariant: `_holders` has the producers of each partition, by group: thousands of transactions
-    are not searched for one group.
+    Invariant: `_holders` has the producers of each partition, by group, in the order of their last
+    changes: thousands of transactions are not searched for one group.
     """
 
     __slots__ = ("_holders", "_producers")
@@ -41,7 +41,9 @@ class PendingOffsets:
         for change in changes:
             changed[change[:3]] = change
             places = self._holders.setdefault(change.group_id, {})
-            places.setdefault(change[1:3], {})[producer_id] = None
+            holders = places.setdefault(change[1:3], {})
+            holders.pop(producer_id, None)
+            holders[producer_id] = None
 
     def supersede(self, changes: Iterable[OffsetChange]) -> None:
         """Mark changes as superseded by commits outside of transactions, or deleted."""
@@ -57,9 +59,17 @@ class PendingOffsets:
     def end(self, producer_id: int, *, is_commit: bool) -> list[OffsetChange]:
         """Return the changes that an appended marker commits."""
         changed = self._producers.pop(producer_id, {})
-        for key in changed:
+        for key, change in changed.items():
+            if is_commit and change is not None:
+                self._supersede_earlier(producer_id, key)
             self._release(producer_id, key)
         return [each for each in changed.values() if each is not None] if is_commit else []
+
+    def _supersede_earlier(self, producer_id: int, key: _Key) -> None:
+        for holder in self._holders[key[0]][key[1:]]:
+            if holder == producer_id:
+                return
+            self._producers[holder][key] = None
 
     def _release(self, producer_id: int, key: _Key) -> None:
         places = self._holders[key[0]]

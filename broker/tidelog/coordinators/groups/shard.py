@@ -128,13 +128,16 @@ class GroupShard:
 
     def appended(self, changes: Sequence[OffsetChange], end_offset: int, now: Now) -> None:
         """Apply appended offsets; `advance` commits them later."""
+        if self.pending:
+            self.pending.supersede(changes)
+        self._apply(changes, end_offset, now)
+
+    def _apply(self, changes: Sequence[OffsetChange], end_offset: int, now: Now) -> None:
         self.end_offset = end_offset
         for change in changes:
             self.latest.apply(change)
             if change.offset is not None:
                 self._simple_group(change.group_id, now)
-        if self.pending:
-            self.pending.supersede(changes)
         if changes:
             self._uncommitted.append((end_offset, changes))
 
@@ -150,7 +153,7 @@ class GroupShard:
     def ended(self, producer_id: int, end_offset: int, now: Now, *, is_commit: bool) -> None:
         """Apply the marker that ends a transaction."""
         changes = self.pending.end(producer_id, is_commit=is_commit)
-        self.appended(changes, end_offset, now)
+        self._apply(changes, end_offset, now)
 
     def forget_group(self, group_id: str) -> list[OffsetChange]:
         """Return tombstones for all of a group's offsets, including those of open transactions."""

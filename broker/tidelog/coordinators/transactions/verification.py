@@ -63,8 +63,16 @@ class Verifications:
     ) -> Guard | None:
         """Return a guard for a request to the coordinator; None if the transaction has begun here.
 
-        `sequence` is the batch's first, -1 for the offsets of a group.
+        `sequence` is the batch's first, -1 for the offsets of a group. StorageError
+        INVALID_PRODUCER_EPOCH if the log knows a later epoch.
         """
+        entry = partition.log.producers.producers.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            raise StorageError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {producer_id} is {producer_epoch}, which is smaller than the"
+                f" last seen epoch {entry.producer_epoch}",
+            )
         if partition.log.producers.has_open_transaction(producer_id, producer_epoch):
             return None
         key = partition.topic_partition, producer_id

@@ -1,70 +1,41 @@
-"""`python -m compat.conformance.walks [--seeds N] [--first N]`: random walks beside Apache Kafka.
+"""Walks of one consumer or streams group and its offsets.
 
-A walk is a random sequence of requests about one group, some right, some wrong in one field. Epochs
-and partitions come from the broker's own answers, so that both brokers are asked the same as long
-as they answer alike. No walk does what is known to differ: a member never changes its instance id
-(docs/limits.md), and none that leaves ends the application, which Kafka does also for a stranger.
+No member changes its instance id (docs/limits.md), and none that leaves ends the application, which
+Kafka does also for a stranger.
 """
 
 from __future__ import annotations
 
-import argparse
-import random
-import shutil
-import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compat.brokers import Tidelog
-from compat.conformance.compare import differences
-from compat.conformance.recording import comparable
-from compat.conformance.registry import Case, Run
-from compat.conformance.runner import transcript
-from compat.reference import ApacheKafka
+from compat.conformance.walks.walk import UNKNOWN_ID, Walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import random
+    from collections.abc import Callable
 
-    from compat.brokers import Broker
-    from compat.conformance.runner import Transcript
     from compat.conformance.session import Session
 
 STEPS = 60
 INSTANCES = {"a": None, "b": None, "c": "i"}
-UNKNOWN = b"\x11" * 16
-GROUP, SET = 32, 0
 PUT_OUT = (25, 69, 110)  # UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, FENCED_MEMBER_EPOCH
 AT_ONCE = {
-    "consumer.assignment.interval.ms": "0",
-    "streams.assignment.interval.ms": "0",
-    "streams.initial.rebalance.delay.ms": "0",
+    "consumer_assignment_interval_ms": "0",
+    "streams_assignment_interval_ms": "0",
+    "streams_initial_rebalance_delay_ms": "0",
 }
 
 
-class Group:
+class Group(Walk):
     """One group of a walk, as its broker has answered so far."""
 
     def __init__(self, session: Session, rng: random.Random) -> None:
-        self.session, self.rng = session, rng
-        self.topics = [session.topic(count) for count in (3, 4)]
-        # Recorded, so that their ids get their names in this order on both sides.
-        known = [session.ask("Metadata", 12, topics=[{"name": name}]) for name in self.topics]
-        self.ids = [one["topics"][0]["topic_id"] for one in known]
+        super().__init__(session, rng)
+        self.topics, self.ids = self.topics_with_ids(3, 4)
         session.coordinator()
-        configs = [
-            {"name": name, "config_operation": SET, "value": value}
-            for name, value in AT_ONCE.items()
-        ]
-        resource = {"resource_type": GROUP, "resource_name": session.name, "configs": configs}
-        session.ask("IncrementalAlterConfigs", 1, resources=[resource])
+        self.configure(**AT_ONCE)
         self.epochs: dict[str, int] = {}
         self.owned: dict[str, Any] = {}
-
-    def any_of(self, *weighted: tuple[int, Any]) -> Any:
-        """One of these values, by weight."""
-        weights, values = zip(*weighted, strict=True)
-        return self.rng.choices(values, weights)[0]
 
     def epoch_of(self, member: str) -> int:
         """Mostly the member's own epoch; it joins if it has none."""
@@ -92,7 +63,7 @@ class Group:
         names = self.any_of((40, None), (25, first), (25, both), (5, ["none"]), (3, []))
         owned = self.owned.get(member, [])
         bogus = [{"topic_id": self.ids[0], "partitions": [0, 7]}]
-        unknown = [{"topic_id": UNKNOWN, "partitions": [0]}]
+        unknown = [{"topic_id": UNKNOWN_ID, "partitions": [0]}]
         fields = {
             "rebalance_timeout_ms": self.any_of((60, -1), (40, 60_000)),
             "subscribed_topic_names": names,
@@ -153,7 +124,7 @@ class Group:
         member = self.any_of((80, self.rng.choice(tuple(INSTANCES))), (20, ""))
         own = self.epochs.get(member) or -1  # without an epoch, outside the group
         epoch = self.any_of((80, own), (10, own - 1), (5, own + 1), (5, -1))
-        topic = {"topic_id": self.any_of((90, self.ids[0]), (10, UNKNOWN))}
+        topic = {"topic_id": self.any_of((90, self.ids[0]), (10, UNKNOWN_ID))}
         index = self.any_of((90, 0), (10, 9))
         if self.rng.random() < 0.5:
             place = {"partition_index": index, "committed_offset": self.rng.randrange(9)}
@@ -187,69 +158,13 @@ class Group:
         self.session.ask(api, version, **{field: [self.session.name]})
 
 
-WALKS: dict[str, Callable[[Group], None]] = {"consumer": Group.beat, "streams": Group.streams}
-
-
-def walk_of(kind: str, seed: int) -> Run:
-    """A walk as a case of the conformance suite."""
-
-    def walk(session: Session, _version: int) -> None:
-        rng = random.Random(f"{kind}:{seed}")
+def _walk_of(beat: Callable[[Group], None]) -> Callable[[Session, random.Random], None]:
+    def walk(session: Session, rng: random.Random) -> None:
         group = Group(session, rng)
         for _ in range(STEPS):
-            rng.choices((WALKS[kind], Group.offsets, Group.describe), (70, 15, 15))[0](group)
+            group.any_of((70, beat), (15, Group.offsets), (15, Group.describe))(group)
 
-    return Run(Case(f"walk-{kind}-{seed}", "ConsumerGroupHeartbeat", 1, 1, walk), 1)
-
-
-def ordered(answer: Any) -> Any:
-    """An answer whose topics and members have an order: Kafka's are in that of a hash table."""
-    if isinstance(answer, dict):
-        return {name: ordered(value) for name, value in answer.items()}
-    if isinstance(answer, list):
-        return sorted(map(ordered, answer), key=_place)
-    return answer
+    return walk
 
 
-def _place(value: Any) -> tuple[int, str]:
-    if isinstance(value, dict):
-        return 0, str(value.get("member_id") or value.get("topic_id") or "")
-    return (value, "") if isinstance(value, int) else (0, "")
-
-
-def walked(broker: Broker, walks: Sequence[Run]) -> list[Transcript]:
-    """Start a broker, and walk."""
-    try:
-        broker.start()
-        return [ordered(comparable(transcript(walk, broker.bootstrap))) for walk in walks]
-    finally:
-        broker.stop()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Walk beside Kafka; 1 if any walk differs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=50)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args(arguments)
-    seeds = range(options.first, options.first + options.seeds)
-    walks = [walk_of(kind, seed) for kind in WALKS for seed in seeds]
-    folder = Path(tempfile.mkdtemp(prefix="walks-"))
-    try:
-        reference = walked(ApacheKafka(folder / "kafka"), walks)
-        found = walked(Tidelog(folder / "tidelog", has_controller_listener=True), walks)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    differ = 0
-    for walk, *sides in zip(walks, reference, found, strict=True):
-        here = differences(walk.key, *sides)
-        differ += bool(here)
-        for one in here[:1]:
-            print(f"  {one!s:.400}")
-    steps = sum(map(len, reference))
-    print(f"{len(walks)} walks of {steps} answers, {differ} differ")
-    return 1 if differ else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+KINDS = {"consumer": _walk_of(Group.beat), "streams": _walk_of(Group.streams)}
