@@ -395,7 +395,8 @@ class LogConfig:
             for synonym in key.synonyms:
                 text = properties.get(synonym.name)
                 if text is not None:
-                    values[name] = BROKER_KEYS[synonym.name].parse(text) * synonym.factor
+                    value = BROKER_KEYS[synonym.name].parse(text)
+                    values[name] = value if synonym.factor == 1 else value * synonym.factor
                     break
         retention_ms = values.get("retention.ms")
         if isinstance(retention_ms, int) and retention_ms < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from typing import TYPE_CHECKING
@@ -54,6 +55,10 @@ class RawConnection:
         if prefix is None:
             return None
         return self._read(struct.unpack(">i", prefix)[0])
+
+    def has_answer(self, wait_s: float) -> bool:
+        """Whether anything arrives within this time."""
+        return bool(select.select([self._socket], [], [], wait_s)[0])
 
     def _read(self, count: int) -> bytes | None:
         parts = bytearray()

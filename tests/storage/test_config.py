@@ -231,6 +231,10 @@ class TestBroker:
     def test_the_finest_unit_counts(self, properties: dict[str, str], retention_ms: int) -> None:
         assert LogConfig.from_broker(properties).retention_ms == retention_ms
 
+    def test_a_switch_is_no_number(self) -> None:
+        config = LogConfig.from_broker({"unclean.leader.election.enable": "true"})
+        assert config.value("unclean.leader.election.enable") is True
+
     def test_flush_and_roll(self) -> None:
         config = LogConfig.from_broker(
             {"log.flush.scheduler.interval.ms": "9", "log.roll.hours": "1"}

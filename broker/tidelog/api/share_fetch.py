@@ -327,7 +327,8 @@ class _ShareFetch:
         if not any(data.acknowledgement_batches for _, data in acks):
             acks = []
         self._api.acknowledge(self._context, request, self._session, acks, self._acknowledged)
-        leds = self._leds() if self._reads() else []
+        keys = self._readable()
+        leds = self._leds(keys) if self._reads() else []
         if not leds:
             self._is_fetched = True
             self._maybe_answer()
@@ -351,8 +352,6 @@ class _ShareFetch:
     def _reads(self) -> bool:
         """Return whether the request asks for records, and the quota allows any."""
         request = self._request
-        if request.share_session_epoch == FINAL_EPOCH or request.is_renew_ack:
-            return False
         if request.max_records <= 0 or request.max_bytes <= 0:
             return False
         if self._quota is not None:
@@ -366,23 +365,35 @@ class _ShareFetch:
             size = sum(len(answer.records) for answer in work.answers.values())
             self._throttle_ms = min(self._quota.charge_ms(self._context, size), lock_ms // 2)
 
-    def _leds(self) -> list[LedPartition]:
-        """Return the share partitions to read; note the errors of the others. Of thousands, the
-        others have their turn in the next requests, which begin with them."""
-        shares, session = self._api.shares, self._session
-        image = shares.replicas.image
-        leds: list[LedPartition] = []
-        room = LED_AT_ONCE
-        for key in session.rotated(READ_AT_ONCE):
-            if len(leds) >= READ_AT_ONCE:
+    def _readable(self) -> list[TopicIdPartition]:
+        """Return the partitions that may be read; note the errors of the others, also if no records
+        are wanted. Of thousands, the others have their turn in the next requests, which begin with
+        them."""
+        request = self._request
+        if request.share_session_epoch == FINAL_EPOCH or request.is_renew_ack:
+            return []
+        image = self._api.shares.replicas.image
+        keys: list[TopicIdPartition] = []
+        for key in self._session.rotated(READ_AT_ONCE):
+            if len(keys) >= READ_AT_ONCE:
                 break
             name = None if image is None else image.topic_names.get(key[0])
-            if name is None:
+            if image is None or name is None:
                 self._errors[key] = PartitionAnswer(ErrorCode.UNKNOWN_TOPIC_ID)
-                continue
-            if not self._api.may_read(self._context, name):
+            elif not self._api.may_read(self._context, name):
                 self._errors[key] = PartitionAnswer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                continue
+            elif image.partition(name, key[1]) is None:
+                self._errors[key] = PartitionAnswer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
+                keys.append(key)
+        return keys
+
+    def _leds(self, keys: Iterable[TopicIdPartition]) -> list[LedPartition]:
+        """Return the share partitions to read; note the errors of the others."""
+        shares, session = self._api.shares, self._session
+        leds: list[LedPartition] = []
+        room = LED_AT_ONCE
+        for key in keys:
             if not shares.leads(session.group_id, key):
                 if not room:
                     continue

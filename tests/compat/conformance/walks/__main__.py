@@ -15,7 +15,7 @@ from compat.conformance.compare import differences
 from compat.conformance.recording import comparable
 from compat.conformance.registry import Case, Run
 from compat.conformance.runner import transcript
-from compat.conformance.walks import groups, shares, transactions
+from compat.conformance.walks import classic, configs, groups, quotas, shares, topics, transactions
 from compat.reference import ApacheKafka
 
 if TYPE_CHECKING:
@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from compat.conformance.session import Session
 
 KINDS = {
-    kind: walk for module in (groups, shares, transactions) for kind, walk in module.KINDS.items()
+    **groups.KINDS,
+    **classic.KINDS,
+    **shares.KINDS,
+    **transactions.KINDS,
+    **topics.KINDS,
+    **configs.KINDS,
+    **quotas.KINDS,
 }
 
 
