@@ -110,4 +110,4 @@ conformance: setup
 	cd tests && ../$(BIN)/python -m compat.conformance.tiered
 	cd tests && ../$(BIN)/python -m compat.conformance.sasl
 	cd tests && ../$(BIN)/python -m compat.conformance.telemetry
-	cd tests && ../$(BIN)/python -m compat.conformance.walks --seeds 200
+	cd tests && ../$(BIN)/python -m compat.conformance.walks --seeds 100

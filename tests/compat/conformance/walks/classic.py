@@ -7,7 +7,8 @@ waits sends nothing else by JoinGroup or SyncGroup: Kafka forgets the answer it 
 Ids of members are random, and Kafka's choices follow their order: each member subscribes to a topic
 of its own, and no leader leaves two others, one of which would lead.
 
-What members are assigned while they join again is not compared (docs/limits.md).
+The last consumer member leaves a stable group (docs/limits.md), and nobody joins a group without
+members by an id it has not: Kafka forgets a consumer group then.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ NEW_MEMBERS = ("x", "y")
 LONG_MS = 300_000
 ANSWERS_WITHIN_S = 0.05
 SETTLES_WITHIN_S = 1.0
+MAY_SETTLE_WITHIN_S = 0.1  # with a member that has an id and has not joined: at a first rebalance
 MEMBER_ID_REQUIRED = 79
 LOST = (25, 82)  # UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID
 PUT_OUT = (25, 69, 110)  # UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, FENCED_MEMBER_EPOCH
@@ -95,13 +97,13 @@ class Classic(Walk):
             if not due:
                 break
         self.size = len(group["members"])
-        for one in group["members"] if group["group_state"] == "PreparingRebalance" else ():
-            del one["member_assignment"]
+        if group["group_state"] == "Dead":  # of the other protocol, if any
+            self.leader = ""
         self.session.record("DescribeGroups", group)
 
     def _described(self) -> dict[str, Any]:
         """A description that is not about to change."""
-        end = time.monotonic() + SETTLES_WITHIN_S
+        end = time.monotonic() + (MAY_SETTLE_WITHIN_S if self.given else SETTLES_WITHIN_S)
         while True:
             answer = self.session.quietly("DescribeGroups", 6, groups=[self.session.name])
             group: dict[str, Any] = answer["groups"][0]
@@ -111,7 +113,7 @@ class Classic(Walk):
 
     def _is_moving(self, group: dict[str, Any]) -> bool:
         """All have joined, so that the rebalance ends."""
-        if group["group_state"] != "PreparingRebalance" or self.given:
+        if group["group_state"] != "PreparingRebalance":
             return False
         joining = {
             key
@@ -133,11 +135,11 @@ class Classic(Walk):
     def _take(self, member: Member) -> None:
         """An answer to a JoinGroup or SyncGroup."""
         assert member.waiting
-        api, version, sent, _ = member.waiting
+        api, version, sent, asked_as = member.waiting
         member.waiting = None
         answer = self.session.receive(api, version, sent)
         code = answer["error_code"]
-        if code in LOST:
+        if code in LOST and asked_as == member.member_id:
             member.member_id, member.generation = "", -1
         if api == JOIN and code in (0, MEMBER_ID_REQUIRED):
             member.member_id = answer["member_id"]
@@ -146,6 +148,13 @@ class Classic(Walk):
             member.others = [one["member_id"] for one in answer["members"]]
             if code:
                 self.given.add(member.member_id)
+
+    def _consumer_group(self) -> dict[str, Any]:
+        """The group as one of the consumer protocol."""
+        asked = {"group_ids": [self.session.name]}
+        answer = self.session.quietly("ConsumerGroupDescribe", 1, **asked)
+        group: dict[str, Any] = answer["groups"][0]
+        return group
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -166,12 +175,15 @@ class Classic(Walk):
         if member.waiting:
             return
         again = self.chance(93)
+        own = self.any_of((95, member.member_id), (5, "nobody"))
+        if not self.size and not self._consumer_group()["members"]:
+            own = ""
         lists = ((60, ["range"]), (35, ["range", "roundrobin"]), (3, ["roundrobin"]), (2, []))
         metadata = subscription(member.topic)
         fields = {
             "session_timeout_ms": self.any_of((98, LONG_MS), (2, 100)),
             "rebalance_timeout_ms": LONG_MS,
-            "member_id": self.any_of((95, member.member_id), (3, "nobody"), (2, "")),
+            "member_id": own,
             "protocol_type": self.any_of((97, "consumer"), (2, "other"), (1, "")),
             "protocols": [{"name": one, "metadata": metadata} for one in self.any_of(*lists)],
             "group_instance_id": self.any_of((97, member.instance), (3, "other")),
@@ -204,13 +216,13 @@ class Classic(Walk):
     def beat(self) -> None:
         """Heartbeat."""
         member = self._member()
-        answer = self.session.ask(
-            "Heartbeat",
-            self.any_of((1, 3), (1, 4)),
-            group_id=self.session.name,
-            **self._who(member),
+        who = self._who(member)
+        version = self.any_of((1, 3), (1, 4))
+        answer = self.session.ask("Heartbeat", version, group_id=self.session.name, **who)
+        is_own = (
+            who["member_id"] == member.member_id and who["group_instance_id"] == member.instance
         )
-        if answer["error_code"] in LOST and not member.waiting and not self.chance(20):
+        if answer["error_code"] in LOST and is_own and not member.waiting:
             member.member_id, member.generation = "", -1
 
     def leave(self) -> None:
@@ -219,7 +231,7 @@ class Classic(Walk):
             one
             for one in self.members
             if (not one.waiting or one.waiting.api == JOIN)
-            and (one.member_id != self.leader or self.size <= 2)
+            and (self.leader not in ("", one.member_id) or self.size <= 2)
         ]
         leaving = self.rng.sample(able, min(len(able), self.any_of((80, 1), (20, 2))))
         rows = [
@@ -268,6 +280,8 @@ class Classic(Walk):
         name = self.rng.choice(NEW_MEMBERS)
         own = self.epochs[name]
         epoch = self.any_of((80, own), (4, own - 1), (4, 0), (12, -1))
+        if epoch == -1 and self._consumer_group()["group_state"] != "Stable":
+            epoch = own
         owned = self.owned.get(name, [])
         fields = {"topic_partitions": self.any_of((50, None), (50, owned))}
         if epoch == 0:

@@ -1,4 +1,7 @@
-"""Walks of client quotas, which are taken away at the end: other walks run on the same broker."""
+"""Walks of client quotas, which are taken away at the end: other walks run on the same broker.
+
+A wrong key comes alone: of several, Kafka names the first in the order of a hash table.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +58,12 @@ class Quotas(Admin):
     def change(self) -> None:
         """AlterClientQuotas of one entity."""
         entity = self.any_of((92, self.rng.choice(self.entities)), (8, self.rng.choice(self.wrong)))
-        ops = {}
-        for key, value in self.some((*KEYS, *KEYS, *WRONG)):
-            fits = (key == "connection_creation_rate") == (entity[:1] == (("ip", "10.1.2.3"),))
-            if fits or self.chance(10):
-                ops[key] = {"key": key, "value": value, "remove": self.chance(35)}
+        is_address = entity[:1] == (("ip", "10.1.2.3"),)
+        keys = [one for one in KEYS if (one[0] == "connection_creation_rate") == is_address]
+        chosen = self.any_of((85, self.some(keys)), (15, [self.rng.choice(KEYS + WRONG)]))
+        ops = {
+            key: {"key": key, "value": value, "remove": self.chance(35)} for key, value in chosen
+        }
         self.session.ask(
             "AlterClientQuotas",
             1,
