@@ -315,6 +315,9 @@ def test_describe_quorum_shows_voters_observers_and_their_last_fetch() -> None:
         assert described.high_watermark == leader.metadata.next_offset
         assert [voter.replica_id for voter in described.current_voters] == [1, 2, 3]
         assert [observer.replica_id for observer in described.observers] == [4]
+        assert {voter.replica_directory_id for voter in described.current_voters} == {bytes(16)}
+        (observer,) = described.observers
+        assert observer.replica_directory_id == world.nodes[4].own.directory_id != bytes(16)
         now_ms = leader.clock.wall_ms()
         for replica in [*described.current_voters, *described.observers]:
             assert replica.log_end_offset == described.high_watermark

@@ -453,7 +453,7 @@ def view_of(quorum: Quorum) -> QuorumView:
         if progress.caught_up_at > float("-inf"):
             caught_up_ms = now_ms - round((now - progress.caught_up_at) * 1000)
         fetched_ms = now_ms - round((now - progress.fetched_at) * 1000)
-        if metadata.own is not None:
+        if metadata.own is not None or node_id not in core.voters:
             directory_id = progress.directory_id
         return Replica(node_id, progress.end_offset, fetched_ms, caught_up_ms, directory_id)
 
