@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.controller.decisions import RefusedError
 from tidelog_protocol.apis import API
+from tidelog_protocol.error_answers import error_answer
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.schema import StructType
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
     from tidelog.network.dispatch import Handler, RequestContext
 
-__all__ = ["decided", "refuse_without_time"]
+    Refusal = Callable[[RequestContext, Any, RefusedError | StorageError], Any]
+
+__all__ = ["decided", "refuse_without_time", "refused_everywhere"]
 
 
 def refuse_without_time(timeout_ms: int) -> None:
@@ -29,16 +33,44 @@ def refuse_without_time(timeout_ms: int) -> None:
         raise RefusedError(ErrorCode.REQUEST_TIMED_OUT, None)
 
 
-def decided(decide: Callable[[RequestContext, Any], Awaitable[Any]]) -> Handler:
+def refused_whole(
+    context: RequestContext, _request: Any, error: RefusedError | StorageError
+) -> Any:
+    """Return the answer of a request that fails whole."""
+    answer: Any = API[context.api_key].response(error_code=error.code)
+    if "error_message" in answer.__slots__:
+        answer.error_message = error.message
+    return answer
+
+
+def refused_everywhere(
+    context: RequestContext, request: Any, error: RefusedError | StorageError
+) -> Any:
+    """Return the answer of a request that fails whole, with the error beside each partition."""
+    answer = error_answer(API[context.api_key], request, error.code)
+    answer.error_code = error.code
+    _tell(answer, error.message)
+    return answer
+
+
+def _tell(answer: Any, message: str | None) -> None:
+    if "error_message" in answer.__slots__:
+        answer.error_message = message
+    for field in answer.FIELDS:
+        if field.kind == "array" and isinstance(field.element, StructType):
+            for each in getattr(answer, field.name):
+                _tell(each, message)
+
+
+def decided(
+    decide: Callable[[RequestContext, Any], Awaitable[Any]], refused: Refusal = refused_whole
+) -> Handler:
     """Return the handler that answers with what `decide` returns, or with its refusal."""
 
     async def handle(context: RequestContext, request: Any) -> Any:
         try:
             return await decide(context, request)
         except (RefusedError, StorageError) as error:
-            refusal: Any = API[context.api_key].response(error_code=error.code)
-            if "error_message" in refusal.__slots__:
-                refusal.error_message = error.message
-            return refusal
+            return refused(context, request, error)
 
     return handle

@@ -23,10 +23,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.api.decided import decided, refuse_without_time
-from tidelog.cluster.controller.decisions import RefusedError
+from tidelog.api.decided import decided, refuse_without_time, refused_everywhere
 from tidelog_protocol.apis import ApiKey
-from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from tidelog.cluster.controller.controller import Controller
@@ -55,8 +53,10 @@ class ElectionsApi:
         """Return the handlers by API key."""
         own = self._controller
         return {
-            ApiKey.ELECT_LEADERS: self.elect_leaders,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self._alter_reassignments,
+            ApiKey.ELECT_LEADERS: decided(self._elect_leaders, refused_everywhere),
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: decided(
+                self._alter_reassignments, refused_everywhere
+            ),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: decided(self._list_reassignments),
             ApiKey.UPDATE_FEATURES: decided(
                 lambda context, request: own.update_features(request, context.api_version)
@@ -64,37 +64,14 @@ class ElectionsApi:
             ApiKey.UNREGISTER_BROKER: decided(self._unregister),
         }
 
-    async def elect_leaders(
+    async def _elect_leaders(
         self, context: RequestContext, request: ElectLeadersRequest
     ) -> ElectLeadersResponse:
-        """Answer an ElectLeaders request."""
-        from tidelog_protocol.messages.cluster_admin import ElectLeadersResponse
-
         if context.api_version == 0:
             request.election_type = 0  # the version knows no other
-        try:
-            if request.topic_partitions != []:  # null is all
-                refuse_without_time(request.timeout_ms)
-            return await self._controller.elect_leaders(request)
-        except (RefusedError, StorageError) as error:
-            Result = ElectLeadersResponse.ReplicaElectionResult  # noqa: N806 - a class
-            return ElectLeadersResponse(
-                error_code=error.code,
-                replica_election_results=[
-                    Result(
-                        topic=topic.topic,
-                        partition_result=[
-                            Result.PartitionResult(
-                                partition_id=index,
-                                error_code=error.code,
-                                error_message=error.message,
-                            )
-                            for index in topic.partitions
-                        ],
-                    )
-                    for topic in request.topic_partitions or ()
-                ],
-            )
+        if request.topic_partitions != []:  # null is all
+            refuse_without_time(request.timeout_ms)
+        return await self._controller.elect_leaders(request)
 
     async def _alter_reassignments(
         self, _context: RequestContext, request: AlterPartitionReassignmentsRequest
@@ -103,29 +80,8 @@ class ElectionsApi:
 
         if not request.topics:
             return AlterPartitionReassignmentsResponse(error_message="")  # Kafka's default
-        try:
-            refuse_without_time(request.timeout_ms)
-            return await self._controller.alter_reassignments(request)
-        except (RefusedError, StorageError) as error:
-            Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse  # noqa: N806 - a class
-            return AlterPartitionReassignmentsResponse(
-                error_code=error.code,
-                error_message=error.message,
-                responses=[
-                    Topic(
-                        name=topic.name,
-                        partitions=[
-                            Topic.ReassignablePartitionResponse(
-                                partition_index=partition.partition_index,
-                                error_code=error.code,
-                                error_message=error.message,
-                            )
-                            for partition in topic.partitions
-                        ],
-                    )
-                    for topic in request.topics
-                ],
-            )
+        refuse_without_time(request.timeout_ms)
+        return await self._controller.alter_reassignments(request)
 
     async def _list_reassignments(
         self, _context: RequestContext, request: ListPartitionReassignmentsRequest
