@@ -137,8 +137,8 @@ FOUND_AT = {
     "released-partitions-stay-owned": 0,
     "replaced-processes-go-on": 42,
     "subscriptions-are-not-loaded": 16,
-    "targets-are-not-loaded": 25,
-    "upgrades-forget-who-has-what": 6,
+    "targets-are-not-loaded": 9,
+    "upgrades-forget-who-has-what": 8,
     "what-is-to-be-revoked-is-not-stored": 22,
     # share groups
     "a-member-that-leaves-frees-all": 5,
@@ -167,7 +167,7 @@ FOUND_AT = {
     # streams groups
     "a-lost-answer-costs-the-tasks": 0,
     "a-task-is-left-over": 0,
-    "epochs-of-applications-are-not-loaded": 12,
+    "epochs-of-applications-are-not-loaded": 1,
     "heartbeats-renew-no-session-of-instances": 0,
     "instances-stay-without-heartbeats": 0,
     "no-session-of-instances-begins-at-load": 0,
