@@ -142,7 +142,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSets, StreamsLimits]):
         return self.members.get(request.member_id, StreamsMember(request.member_id))
 
     def _leave(self, request: StreamsHeartbeat, topics: Topics) -> StreamsStep:
-        if request.shuts_down:  # as in Kafka, whoever says so
+        if request.shuts_down:  # as in Kafka, also of a stranger
             self._shut_down(request.member_id)
         self.must_have(request.member_id)
         answer = StreamsAnswer(request.member_id, request.epoch)
