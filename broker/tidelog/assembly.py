@@ -153,8 +153,13 @@ def _offset_handlers(
 
 def _log_dir_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     from tidelog.api.log_dirs import LogDirsApi
+    from tidelog.cluster.metadata.features import CORDONED_SINCE, METADATA_FEATURE
 
-    return LogDirsApi(parts.replicas.logs, parts.volume_bytes, parts.moves).handlers()
+    def may_cordon() -> bool:
+        return parts.metadata.image.features.get(METADATA_FEATURE, 0) >= CORDONED_SINCE
+
+    api = LogDirsApi(parts.replicas.logs, parts.volume_bytes, parts.moves, may_cordon)
+    return api.handlers()
 
 
 def config_handlers(

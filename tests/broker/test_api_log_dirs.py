@@ -91,3 +91,12 @@ def test_volume_sizes_are_returned_if_known(path: DataPath) -> None:
     path.handlers.update(api.handlers())
     (result,) = describe(path, {}).results
     assert (result.total_bytes, result.usable_bytes) == (1000, len(result.log_dir))
+
+
+def test_no_directory_is_cordoned_before_metadata_version_4_3(path: DataPath) -> None:
+    path.logs.cordoned = frozenset(path.logs.log_dirs)
+    levels = [False, True]
+    api = LogDirsApi(path.logs, may_cordon=lambda: levels.pop())
+    path.handlers.update(api.handlers())
+    assert describe(path, {}, version=5).results[0].is_cordoned
+    assert not describe(path, {}, version=5).results[0].is_cordoned

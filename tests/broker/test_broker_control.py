@@ -137,6 +137,11 @@ def test_registrations_refused() -> None:
     cases: list[tuple[dict[str, Any], ErrorCode, str]] = [
         ({"cluster_id": "other"}, E.INCONSISTENT_CLUSTER_ID, "but got cluster ID other"),
         ({"is_migrating_zk_broker": True}, E.BROKER_ID_NOT_REGISTERED, "ZK"),
+        (
+            {"features": []},
+            E.INVALID_REGISTRATION,
+            "Request features do not contain 'metadata.version'",
+        ),
         ({"log_dirs": []}, E.INVALID_REGISTRATION, "No directories specified in request"),
         ({"log_dirs": [zero]}, E.INVALID_REGISTRATION, "Reserved directory ID in request"),
         ({"log_dirs": [reserved]}, E.INVALID_REGISTRATION, "Reserved directory ID in request"),

@@ -287,6 +287,22 @@ def test_a_directory_that_kafka_has_formatted_names_its_voters(tmp_path: Path) -
     assert settled.with_dynamic({"log.retention.ms": "5"}).is_dynamic()
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"controller.quorum.bootstrap.servers": "a:19093"},
+        {"controller.quorum.bootstrap.servers": "a:19092,b:19092"},
+        {"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:0"},
+    ],
+)
+def test_a_directory_that_kafka_has_formatted_without_voters_joins_others(
+    tmp_path: Path, other: dict[str, str]
+) -> None:
+    """It elected itself: `kafka-storage format --no-initial-controllers` leaves no mark."""
+    config = BrokerConfig.from_properties({**settings(tmp_path, 1, [19092]), **other})
+    assert settle_voters(config, system_runtime(durable=False)).is_dynamic()
+
+
 def test_the_addresses_of_a_controller_may_be_advertised(tmp_path: Path) -> None:
     properties = settings(tmp_path, 1, [19093])
     own = own_voter(BrokerConfig.from_properties(properties), bytes(16))

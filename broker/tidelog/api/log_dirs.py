@@ -58,12 +58,15 @@ class LogDirsApi:
         logs: LogManager,
         volume_bytes: Callable[[str], tuple[int, int]] = unknown_volume,
         moves: Callable[[], LogDirMoves] | None = None,
+        may_cordon: Callable[[], bool] = lambda: True,
     ) -> None:
         """`volume_bytes` returns total and usable bytes of a directory's volume; `moves` creates
-        the mover of replicas on first use."""
+        the mover of replicas on first use. `may_cordon` returns whether the cluster's
+        metadata.version has cordoned directories."""
         self._logs = logs
         self._volume_bytes = volume_bytes
         self._moves = moves
+        self._may_cordon = may_cordon
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """Return the handlers by API key."""
@@ -147,7 +150,7 @@ class LogDirsApi:
             ],
             total_bytes=total,
             usable_bytes=usable,
-            is_cordoned=directory in self._logs.cordoned,
+            is_cordoned=directory in self._logs.cordoned and self._may_cordon(),
         )
 
 

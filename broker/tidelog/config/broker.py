@@ -451,6 +451,14 @@ class BrokerConfig(
             found.append((host.strip("[]"), int(port)))
         return found
 
+    def asks_others(self) -> bool:
+        """Return whether the first controllers to ask are others than this node: it then joins
+        them, and does not begin a quorum of its own."""
+        own = {endpoint.port for endpoint in self.controller_listeners()}
+        asked = {port for _, port in self.bootstrap_servers()}
+        is_controller = "controller" in self.process_roles
+        return not is_controller or len(self.bootstrap_servers()) > 1 or not asked <= own
+
     def is_alone(self) -> bool:
         """Return whether no other node can be in this node's cluster.
 

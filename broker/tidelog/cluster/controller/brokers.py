@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from tidelog.cluster.controller.changes import Election
 from tidelog.cluster.controller.decisions import RefusedError
 from tidelog.cluster.controller.partitions import Changes, check_broker_epoch, has_leaderships
+from tidelog.cluster.metadata.features import METADATA_FEATURE
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.messages.controller import (
@@ -169,20 +170,28 @@ def _directory_problem(image: ClusterImage, request: BrokerRegistrationRequest) 
 
 
 def _check_features(image: ClusterImage, request: BrokerRegistrationRequest) -> None:
-    ranges = {
-        feature.name: (feature.min_supported_version, feature.max_supported_version)
-        for feature in request.features
-    }
-    for name in sorted({*image.features, *ranges}):
-        finalized = image.features.get(name, 0)
-        low, high = ranges.get(name, (0, 0))
-        if not low <= finalized <= high:
-            raise RefusedError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"Unable to register because the broker does not support finalized version "
-                f"{finalized} of {name}. The broker wants a version between {low} and {high}, "
-                "inclusive.",
-            )
+    for feature in request.features:
+        low, high = feature.min_supported_version, feature.max_supported_version
+        _check_feature(image, feature.name, low, high)
+    named = {feature.name for feature in request.features}
+    if METADATA_FEATURE not in named:
+        raise RefusedError(
+            ErrorCode.INVALID_REGISTRATION,
+            f"Request features do not contain '{METADATA_FEATURE}'",
+        )
+    for name in sorted(image.features.keys() - named):
+        _check_feature(image, name, 0, 0)
+
+
+def _check_feature(image: ClusterImage, name: str, low: int, high: int) -> None:
+    finalized = image.features.get(name, 0)
+    if not low <= finalized <= high:
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"Unable to register because the broker does not support finalized version "
+            f"{finalized} of {name}. The broker wants a version between {low} and {high}, "
+            "inclusive.",
+        )
 
 
 def unregister_broker(image: ClusterImage, config: BrokerConfig, node_id: int) -> list[Message]:
