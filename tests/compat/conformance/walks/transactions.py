@@ -1,9 +1,9 @@
 """Walks of two transactional ids over two partitions and one group.
 
 Each step waits until no transaction is ending, for how long that takes is chance. A producer keeps
-to one version of Produce, and to transactional batches: what Kafka verified is kept under the
-producer's id until another such batch. No commit has only metadata that is too large, which makes
-a group on Kafka.
+to one version of Produce, to transactional batches, and to its own id and epochs so far: what Kafka
+has verified for an id, right or wrong, it keeps until the next such batch of that id. No commit has
+only metadata that is too large, which makes a group on Kafka.
 """
 
 from __future__ import annotations
@@ -99,6 +99,8 @@ class Transactions(Walk):
         """Produce to one partition."""
         index = self.rng.randrange(PARTITIONS)
         who = self.who(one)
+        if who["producer_id"] != one.producer_id or who["producer_epoch"] > one.epoch:
+            who = one.who()
         key = (one.producer_id, one.epoch, index)
         due = self.sequences.get(key, 0)
         sequence = self.any_of((88, due), (4, due + 1), (4, max(0, due - 1)), (4, 0))
