@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from compat.eventually import eventually
+
 if TYPE_CHECKING:
     import random
 
@@ -37,10 +39,22 @@ class Walk:
         return names, [one["topics"][0]["topic_id"] for one in known]
 
     def configure(self, **values: str) -> None:
-        """Set configs of the group."""
-        rows = [
-            {"name": name.replace("_", "."), "config_operation": SET, "value": value}
-            for name, value in values.items()
-        ]
-        resource = {"resource_type": GROUP, "resource_name": self.session.name, "configs": rows}
-        self.session.ask("IncrementalAlterConfigs", 1, resources=[resource])
+        """Set configs of the group, and wait until the coordinator has them.
+
+        It has when its broker shows a later change.
+        """
+        for changes in (values, {"share_session_timeout_ms": "45001"}):
+            wanted = {name.replace("_", "."): value for name, value in changes.items()}
+            rows = [
+                {"name": name, "config_operation": SET, "value": value}
+                for name, value in wanted.items()
+            ]
+            resource = {"resource_type": GROUP, "resource_name": self.session.name}
+            changed = resource | {"configs": rows}
+            self.session.ask("IncrementalAlterConfigs", 1, resources=[changed])
+            asked = resource | {"configuration_keys": list(wanted)}
+            eventually(lambda asked=asked: self._values(asked), wanted.__eq__, 20.0)
+
+    def _values(self, asked: dict[str, Any]) -> dict[str, Any]:
+        answer = self.session.quietly("DescribeConfigs", 4, resources=[asked])
+        return {one["name"]: one["value"] for one in answer["results"][0]["configs"]}
