@@ -274,7 +274,10 @@ def settle_voters(config: BrokerConfig, runtime: Runtime) -> BrokerConfig:
     folder = f"{config.metadata_directory()}/{METADATA_PARTITION}"
     is_dynamic = is_of_named_voters(runtime.files, folder)
     if is_dynamic is None:  # Kafka writes the file when it first starts
-        is_dynamic = begins_with_voters(runtime.files, folder) or config.asks_others()
+        import socket  # noqa: PLC0415 - asyncio has imported it; a name, not a connection
+
+        is_dynamic = begins_with_voters(runtime.files, folder)
+        is_dynamic = is_dynamic or config.asks_others(socket.gethostname())
     return config.with_voters_of_log() if is_dynamic else config
 
 

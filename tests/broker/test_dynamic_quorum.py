@@ -290,8 +290,9 @@ def test_a_directory_that_kafka_has_formatted_names_its_voters(tmp_path: Path) -
 @pytest.mark.parametrize(
     "other",
     [
-        {"controller.quorum.bootstrap.servers": "a:19093"},
-        {"controller.quorum.bootstrap.servers": "a:19092,b:19092"},
+        {"controller.quorum.bootstrap.servers": "127.0.0.1:19093"},
+        {"controller.quorum.bootstrap.servers": "a:19092"},
+        {"controller.quorum.bootstrap.servers": "127.0.0.1:19092,b:19092"},
         {"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:0"},
     ],
 )

@@ -55,6 +55,7 @@ _NO_LISTENER = (
     " controller.listener.names?"
 )
 _UNROUTABLE = "0.0.0.0"  # noqa: S104 - refused as an advertised address, never bound here
+_OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 class Endpoint(NamedTuple):
@@ -451,13 +452,16 @@ class BrokerConfig(
             found.append((host.strip("[]"), int(port)))
         return found
 
-    def asks_others(self) -> bool:
-        """Return whether the first controllers to ask are others than this node: it then joins
-        them, and does not begin a quorum of its own."""
-        own = {endpoint.port for endpoint in self.controller_listeners()}
-        asked = {port for _, port in self.bootstrap_servers()}
+    def asks_others(self, host_name: str) -> bool:
+        """Return whether the first controllers to ask are others than this node, on a machine of
+        this name: it then joins them, and does not begin a quorum of its own."""
+        own = [*self.controller_listeners(), *self.advertised_controllers()]
+        hosts = {*_OWN_HOSTS, host_name, *(endpoint.host for endpoint in own)}
+        ports = {endpoint.port for endpoint in own}
+        asked = self.bootstrap_servers()
         is_controller = "controller" in self.process_roles
-        return not is_controller or len(self.bootstrap_servers()) > 1 or not asked <= own
+        are_own = all(host in hosts and port in ports for host, port in asked)
+        return not (is_controller and len(asked) <= 1 and are_own)
 
     def is_alone(self) -> bool:
         """Return whether no other node can be in this node's cluster.
