@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 from sim.cluster.admin import AdminClient
@@ -19,6 +20,7 @@ from sim.wire import Lost
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import AlterReplicaLogDirsRequest
 
+PATHS = {place: str(Path(place).absolute()) for place in (DATA, MORE)}  # as clients name them
 SEEDS_WITH_FAILURES = 0.5
 FAILS_S = (0.5, 6.0)
 MENDED_S = (0.5, 4.0)
@@ -47,7 +49,7 @@ class DirectoryMover(AdminClient):
         one = AlterReplicaLogDirsRequest.AlterReplicaLogDir
         named = one.AlterReplicaLogDirTopic(name=topic, partitions=[index])
         place = self.rng.choice((DATA, MORE))
-        request = AlterReplicaLogDirsRequest(dirs=[one(path=place, topics=[named])])
+        request = AlterReplicaLogDirsRequest(dirs=[one(path=PATHS[place], topics=[named])])
         try:
             response = await self.cluster.ask(node_id, request, 2)
         except Lost:
