@@ -324,6 +324,19 @@ async def test_a_move_is_taken_up_after_a_stop(mover: Mover) -> None:
 
 
 @played
+async def test_a_move_of_a_topic_that_is_deleted_meanwhile_is_set_aside(mover: Mover) -> None:
+    """The future log stayed until the next start (seed 7 with log directories)."""
+    mover.create(batches=60)
+    await mover.half()
+    await mover.stop()
+    mover.start(mover.path.image._replace(topics={}, topic_names={}))
+    assert mover.logs.future_partitions() == []
+    assert mover.describe() == {}
+    strays = [path.parent.name for path in mover.folder.rglob("*-stray")]
+    assert sorted(strays) == ["one", "two"]
+
+
+@played
 async def test_a_broker_that_stops_takes_no_move_up(mover: Mover) -> None:
     mover.create(batches=60)
     await mover.half()

@@ -8,6 +8,7 @@ calls it. Kafka: LogManager (getOrCreateLog, isStrayReplica).
 from __future__ import annotations
 
 import logging
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from tidelog.replication.lost_logs import LostLogs
@@ -112,14 +113,18 @@ class AssignedLogs:
         A log is deleted only when this broker sees the deletion in the metadata. If the metadata
         does not know a log at the start, its topic was deleted, or the metadata is the wrong one.
         """
-        strays = {
-            directory.path: [
-                key
-                for key, topic_id in directory.partitions.items()
-                if not _is_assigned(image, key, topic_id, self._node_id)
-            ]
-            for directory in self._logs.directories
-        }
+        strays: dict[str, list[TopicPartition]] = {}
+        kept: set[TopicPartition] = set()
+        for directory in self._logs.directories:
+            strays[directory.path] = found = []
+            for key, topic_id in directory.partitions.items():
+                if _is_assigned(image, key, topic_id, self._node_id):
+                    kept.add(key)
+                else:
+                    found.append(key)
+        gone = set(chain.from_iterable(strays.values())) - kept
+        for directory in self._logs.directories:  # moves of strays between directories
+            strays[directory.path] += gone & directory.futures.keys()
         self._set_aside(strays, "no topic of the metadata's has them here")
         self._set_aside(self._replaced(image), "they were replaced while their directory was away")
         self.lost.find(image)
