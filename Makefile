@@ -46,6 +46,7 @@ nightly: setup lint types docs programs compiled
 	$(BIN)/python tests/pythons.py --all 3.12 3.13
 	$(PYTEST) -m ""
 	$(MAKE) simulate SEEDS=2000
+	cd tests && ../$(BIN)/python -m sim --directories --seeds 200
 	$(MAKE) mutants
 	$(MAKE) chaos MINUTES=20
 	$(MAKE) damage
