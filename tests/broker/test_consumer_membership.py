@@ -99,6 +99,30 @@ def test_a_member_joins_and_leaves() -> None:
     assert refusal.error_message == "Member m is not a member of group g."
 
 
+def test_a_heartbeat_that_says_nothing_new_is_not_looked_at_closer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = GroupBroker()
+    join(broker, "m")
+    beat(broker, "m", 1)  # looks at the topics
+    looked_at = []
+    heartbeat = ConsumerGroup.heartbeat
+
+    def look(group: ConsumerGroup, request: Any, *more: Any) -> Any:
+        looked_at.append(request.epoch)
+        return heartbeat(group, request, *more)
+
+    monkeypatch.setattr(ConsumerGroup, "heartbeat", look)
+    quiet = beat(broker, "m", 1)
+    assert looked_at == []
+    assert quiet == beat(broker, "m", 1, topic_partitions=owned(a=[0, 1, 2]))
+    assert looked_at == [1]
+    join(broker, "n")
+    assert numbers(beat(broker, "m", 1)) == {A: [0, 1]}
+    assert looked_at == [1, 0, 1], "there is something to tell"
+    assert beat(broker, "x", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_the_coordinator_makes_member_ids_before_version_1() -> None:
     broker = GroupBroker()
     answer = join(broker, "", version=0)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
     from tidelog.coordinators.groups.modern.member import Partitions
+    from tidelog.coordinators.groups.modern.requests import Answer
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog.security.authorizer import Authorizer
     from tidelog_protocol.messages.consumer_groups import (
@@ -93,20 +94,23 @@ class ConsumerGroupsApi:
         """Answer a ConsumerGroupHeartbeat request."""
         if not self._is_on():
             return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-        heartbeat = _heartbeat_of(context, request)
-        if self._authorizer is not None:
-            caller = self._authorizer.caller(context.peer.principal, context.client_host)
-            heartbeat = heartbeat._replace(may_describe=caller.may_describe_topic)
-        try:
-            answer, settling = self._membership.heartbeat(
-                request.group_id,
-                heartbeat,
-                needs_member_id=context.api_version >= _CLIENT_IDS_VERSION,
-            )
-        except RefusedError as refusal:
-            return ConsumerGroupHeartbeatResponse(
-                error_code=refusal.code, error_message=refusal.message
-            )
+        settling = None
+        answer = _renewed(self._membership, context, request)
+        if answer is None:
+            heartbeat = _heartbeat_of(context, request)
+            if self._authorizer is not None:
+                caller = self._authorizer.caller(context.peer.principal, context.client_host)
+                heartbeat = heartbeat._replace(may_describe=caller.may_describe_topic)
+            try:
+                answer, settling = self._membership.heartbeat(
+                    request.group_id,
+                    heartbeat,
+                    needs_member_id=context.api_version >= _CLIENT_IDS_VERSION,
+                )
+            except RefusedError as refusal:
+                return ConsumerGroupHeartbeatResponse(
+                    error_code=refusal.code, error_message=refusal.message
+                )
         assignment = None
         assigned = answer.assigned
         if assigned is not None:
@@ -194,6 +198,26 @@ def _unless_failed(
     if error is ErrorCode.NONE:
         return response
     return ConsumerGroupHeartbeatResponse(error_code=error)
+
+
+def _renewed(
+    membership: ConsumerMembership, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> Answer | None:
+    """Return the answer to a heartbeat that says nothing but its member's epoch, as most do, if the
+    group has nothing to say either; else None."""
+    if (
+        request.member_epoch <= 0
+        or request.topic_partitions is not None
+        or request.rebalance_timeout_ms != -1
+        or request.subscribed_topic_names is not None
+        or request.subscribed_topic_regex is not None
+        or request.instance_id is not None
+        or request.rack_id is not None
+        or request.server_assignor is not None
+    ):
+        return None
+    client = context.client_id or "", f"/{context.peer.client_host}"
+    return membership.renewed(request.group_id, request.member_id, request.member_epoch, client)
 
 
 def _heartbeat_of(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:

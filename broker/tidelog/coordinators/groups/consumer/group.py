@@ -131,6 +131,19 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         answer = Answer(stepped.member_id, stepped.epoch, assigned, interval_ms)
         return _new(Step, (answer, records, moved))
 
+    def is_settled(self, member_id: str, epoch: int, client: tuple[str, str]) -> bool:
+        """Return whether a member is what its heartbeat says, and has all that it will have."""
+        member = self.members.get(member_id)
+        if member is None or member.epoch != epoch or self.is_stale:
+            return False
+        said = member.subscription
+        return (
+            epoch == self.epoch == self.assignment_epoch
+            and member.state is MemberState.STABLE
+            and said.classic is None
+            and client == (said.client_id, said.client_host)
+        )
+
     @property
     def _is_assigned(self) -> bool:
         """Return whether no other assignment is due. Most heartbeats find it so."""

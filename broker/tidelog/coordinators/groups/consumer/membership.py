@@ -12,7 +12,7 @@ from tidelog.coordinators.groups.consumer.records import encoded_assignment
 from tidelog.coordinators.groups.consumer.requests import check
 from tidelog.coordinators.groups.limits import assignor_names
 from tidelog.coordinators.groups.modern.membership import ModernMembership, group_of
-from tidelog.coordinators.groups.modern.requests import RefusedError
+from tidelog.coordinators.groups.modern.requests import Answer, RefusedError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import uuid_to_str
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.groups.modern.membership import Settling
     from tidelog.coordinators.groups.modern.records import Record
-    from tidelog.coordinators.groups.modern.requests import Answer
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.seams import Rng
 
 __all__ = ["ConsumerMembership"]
+
+_new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
 
 
 class ConsumerMembership(ModernMembership):
@@ -34,6 +35,25 @@ class ConsumerMembership(ModernMembership):
     def __init__(self, coordinator: GroupCoordinator, rng: Rng) -> None:
         super().__init__(coordinator)
         self._rng = rng
+
+    def renewed(
+        self, group_id: str, member_id: str, epoch: int, client: tuple[str, str]
+    ) -> Answer | None:
+        """Begin the session of a member that says only its epoch, if there is nothing to tell it;
+        None if `heartbeat` must look. `client` is its client id and host."""
+        coordinator = self._coordinator
+        shard = coordinator.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            return None
+        group = shard.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup) or not group.is_settled(member_id, epoch, client):
+            return None
+        if not coordinator.topic.is_committed(shard.index, shard.end_offset):
+            return None
+        now = coordinator.now()
+        group.alive(group.members[member_id], now)
+        coordinator.watch_session(shard, group, now)
+        return _new(Answer, (member_id, epoch, None, group.limits.heartbeat_interval_ms))
 
     def heartbeat(
         self, group_id: str, request: Heartbeat, *, needs_member_id: bool

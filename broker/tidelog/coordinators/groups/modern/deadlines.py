@@ -33,7 +33,9 @@ class Deadlines:
 
     def alive(self, member_id: str, timeout_ms: int, now: Now) -> None:
         """Begin a session, after each sign of life."""
-        self._sessions[member_id] = self.due(now.ticks_ms + timeout_ms)
+        at_ms = self._sessions[member_id] = now.ticks_ms + timeout_ms
+        if self._next_ms is not None and at_ms < self._next_ms:  # as `due`: most heartbeats do this
+            self._next_ms = at_ms
 
     def changed(self, member: AnyMember, timeout_ms: int | None, now: Now) -> None:
         """Give a member this time to end its epoch; None: it has nothing to give back."""
