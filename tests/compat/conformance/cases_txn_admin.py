@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compat.conformance.batches import batch, records
@@ -12,6 +13,7 @@ from compat.conformance.transactional import (
     log_of,
     new_topic,
     offsets_pending,
+    own_transactions,
     partition_of_group,
 )
 
@@ -124,16 +126,7 @@ def described(s: Session, version: int) -> None:
 def listed(s: Session, version: int) -> None:
     made = states(s)
 
-    def ask(**filters: Any) -> None:
-        answer = s.quietly("ListTransactions", version, **filters)
-        mine = [
-            each
-            for each in answer["transaction_states"]
-            if each["transactional_id"].startswith(f"{s.name}.id")
-        ]
-        mine.sort(key=lambda each: str(each["transactional_id"]))
-        s.record("ListTransactions", {**answer, "transaction_states": mine})
-
+    ask = partial(own_transactions, s, version)
     ask()
     for names in (["Ongoing"], ["Empty", "CompleteAbort"], ["ongoing"], ["no state", "Ongoing"]):
         ask(state_filters=names)

@@ -189,6 +189,18 @@ def partition_of_group(name: str) -> int:
     return min(result, 0x1_0000_0000 - result) % GROUP_PARTITIONS
 
 
+def own_transactions(s: Session, version: int, **filters: Any) -> None:
+    """Record ListTransactions, of the case's own ids and in their order."""
+    answer = s.quietly("ListTransactions", version, **filters)
+    mine = [
+        each
+        for each in answer["transaction_states"]
+        if each["transactional_id"].startswith(f"{s.name}.id")
+    ]
+    mine.sort(key=lambda each: str(each["transactional_id"]))
+    s.record("ListTransactions", {**answer, "transaction_states": mine})
+
+
 def offsets_pending(s: Session, one: Producer, topic: str, *partitions: int) -> None:
     """Offsets of the case's group, 5 and up, in the producer's transaction."""
     added = s.quietly("AddOffsetsToTxn", 3, **one.who(), group_id=s.name)

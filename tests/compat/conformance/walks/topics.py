@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from compat.conformance.walks.walk import UNKNOWN_ID, Walk
+from compat.conformance.walks.walk import SET, UNKNOWN_ID, Walk
 
 if TYPE_CHECKING:
     import random
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STEPS = 50
 TIMEOUT_MS = 30_000
 KNOWN_WITHIN_S = 20.0
-TOPIC, SET = 2, 0
+TOPIC = 2
 CONFIGS = (
     ("retention.ms", "5000"),
     ("retention.ms", "soon"),

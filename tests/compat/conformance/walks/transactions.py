@@ -17,6 +17,7 @@ from compat.conformance.transactional import (
     Producer,
     log_of,
     new_topic,
+    own_transactions,
 )
 from compat.conformance.walks.walk import Walk
 from tidelog_protocol.records import Record
@@ -161,14 +162,7 @@ class Transactions(Walk):
             session.record("DescribeTransactions", one.state())
         elif kind == "list":
             states = self.any_of((1, []), (1, ["Ongoing"]), (1, ["Empty", "CompleteAbort"]))
-            found = session.quietly("ListTransactions", 1, state_filters=states)
-            mine = [
-                each
-                for each in found["transaction_states"]
-                if each["transactional_id"].startswith(f"{session.name}.id")
-            ]
-            mine.sort(key=lambda each: str(each["transactional_id"]))
-            session.record("ListTransactions", {**found, "transaction_states": mine})
+            own_transactions(session, 1, state_filters=states)
         elif kind == "producers":
             rows = [{"name": self.topic, "partition_indexes": list(range(PARTITIONS))}]
             answer = session.quietly("DescribeProducers", 0, topics=rows)
