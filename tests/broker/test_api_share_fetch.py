@@ -441,6 +441,28 @@ class TestAcknowledge:
 
         tell(story)
 
+    def test_partitions_without_batches_are_answered_beside_others(self, tell: Tell) -> None:
+        async def story(shares: SharePath, foo: bytes) -> None:
+            shares.path.produce("foo", 0, batch(3))
+            await shares.fetched((foo, 0))
+            response = await shares.acknowledged((foo, 0, (0, 0, [1])), (foo, 1))
+            found = [
+                (data.partition_index, data.error_code)
+                for topic in response.responses
+                for data in topic.partitions
+            ]
+            assert sorted(found) == [(0, 0), (1, 0)]
+
+        tell(story)
+
+    def test_a_fetch_of_no_records_tells_of_unknown_partitions(self, tell: Tell) -> None:
+        async def story(shares: SharePath, foo: bytes) -> None:
+            response = await shares.fetched((foo, 9), max_records=0, max_wait_ms=0)
+            [data] = response.responses[0].partitions
+            assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+        tell(story)
+
 
 class TestSessions:
     def test_an_answer_names_what_is_new(self, tell: Tell) -> None:
