@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat.console.allowed import ALLOWED, expected_of
+from compat.console.normalise import lines_of
 from compat.console.recording import FOLDER, differences, load, new_tidelog, played, recorded
 from compat.console.transcripts import SESSIONS
 
@@ -28,6 +29,15 @@ def test_each_session_is_recorded() -> None:
 def test_each_allowed_difference_is_one() -> None:
     for row in ALLOWED:
         assert expected_of(row.session, recorded(row.session), [row]) != recorded(row.session), row
+
+
+@pytest.mark.parametrize("topic_id", ["Akn-qyXbRRSrt-9KjnDoTA", "AbcDefGhiJklMnoPqrStu_", "A" * 22])
+def test_an_id_is_left_out_whatever_its_letters(topic_id: str) -> None:
+    assert lines_of(f"TopicId: {topic_id}") == ["TopicId: <id>"]
+
+
+def test_the_name_of_a_class_is_no_id() -> None:
+    assert lines_of("UnknownServerException: of") == ["UnknownServerException: of"]
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ FOUND_AT = {
     "topics-of-the-topology-are-passed-over": 0,
     "topologies-are-not-loaded": 1,
     # streams groups exactly once
-    "zombie-instances-commit": 8,
+    "zombie-instances-commit": 45,
     # cuts
     "lower-the-recovery-point-after-the-cut": 133,
     "truncate-oldest-first": 21,

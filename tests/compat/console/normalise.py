@@ -22,7 +22,7 @@ VOLATILE: Sequence[tuple[str, str]] = (
     (r"(localhost|127\.0\.0\.1) \d{4,5}(?= )", "<host> <port>"),
     (r"(localhost|127\.0\.0\.1):\d+", "<broker>"),
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uuid>"),
-    (r"(?<![\w-])(?!([A-Z][a-z]+)+\b)[\w-]{22}(?![\w-])", "<id>"),  # no name as long
+    (r"(?<![\w-])(?!([A-Z][a-z]+)+(?![\w-]))[\w-]{22}(?![\w-])", "<id>"),  # no name as long
     (rf"{DAY}[T ]\d\d:\d\d:\d\d[\d:.,]*Z?", "<time>"),
     (r"(?<![\d.])1[5-9]\d{11}(?![\d.])", "<time>"),
 )
