@@ -9,17 +9,19 @@ cluster's node.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.api.fetch import FetchApi
 from tidelog.api.metadata import MetadataApi
 from tidelog.api.produce import ProduceApi
 from tidelog.api.topics import TopicsApi
+from tidelog.network.late_handlers import late_handlers
 from tidelog_protocol.apis import API, ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Any, Protocol
+    from typing import Protocol
 
     from tidelog.api.offsets_remote import RemoteOffsets
     from tidelog.cluster.auto_topics import AutoTopics
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.share.share_states import ShareStates
     from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.metrics.meters import Meters
-    from tidelog.network.dispatch import Dispatcher, Handler, RequestContext
+    from tidelog.network.dispatch import Dispatcher, Handler
     from tidelog.quotas.client_quotas import ClientQuotas
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager
@@ -60,7 +62,6 @@ __all__ = [
     "guard",
     "joined",
     "keys_of",
-    "late_handlers",
     "log_dir_moves",
     "new_authorizer",
     "principal_handlers",
@@ -430,10 +431,9 @@ def _consumer_group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
     from tidelog.api.consumer_groups import ConsumerGroupsApi
     from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
 
-    metadata = parts.metadata
     return ConsumerGroupsApi(
         parts.group_admin,
-        lambda: metadata.image,
+        partial(getattr, parts.metadata, "image"),  # asked by each heartbeat: no call of Python
         ConsumerMembership(parts.groups, parts.runtime.rng),
         parts.authorizer,
         is_allowed="consumer" in parts.config.group_coordinator_rebalance_protocols,
@@ -497,25 +497,6 @@ def share_partitions(
 def keys_of(*modules: str) -> list[ApiKey]:
     """Return the APIs whose tables are in these modules of the protocol."""
     return [api.key for api in API.values() if api.module in modules]
-
-
-def late_handlers(
-    keys: Iterable[ApiKey], build: Callable[[], dict[ApiKey, Handler]]
-) -> dict[ApiKey, Handler]:
-    """Return handlers that the first request imports and builds: a start is faster without them."""
-    built: dict[ApiKey, Handler] = {}
-
-    def late(key: ApiKey) -> Handler:
-        def handle(context: RequestContext, request: Any) -> Any:
-            if not built:
-                built.update(build())
-                assert built.keys() == handlers.keys(), "each API that is served has its handler"
-            return built[key](context, request)
-
-        return handle
-
-    handlers = {key: late(key) for key in keys}
-    return handlers
 
 
 def joined(families: Iterable[Family]) -> dict[ApiKey, Handler]:

@@ -30,7 +30,6 @@ from tidelog.assembly import (
     envelope_handlers,
     joined,
     keys_of,
-    late_handlers,
     principal_handlers,
     sasl_handlers,
     token_gate,
@@ -44,6 +43,7 @@ from tidelog.cluster.quorum.driver import Quorum
 from tidelog.network.connection import TURN_S_MAX
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
+from tidelog.network.late_handlers import late_handlers
 from tidelog.publisher import MetadataPublisher
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_storage.types import StorageError

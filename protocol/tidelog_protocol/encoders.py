@@ -45,10 +45,8 @@ def parts_encoder(
     message: type[Message], version: int, *, flexible: bool
 ) -> Callable[[Any], list[Buffer]]:
     """Generate `encode(message)`, which gives a list of buffers."""
-    made = _Writer(message, version, flexible=flexible).made()
-    if has_records(message):
-        return cast("Callable[[Any], list[Buffer]]", made)
-    return lambda value: [made(value)]
+    made = _Writer(message, version, flexible=flexible).made(result="[join(o)]")
+    return cast("Callable[[Any], list[Buffer]]", made)
 
 
 def turns_encoder(
@@ -84,8 +82,8 @@ class _Writer:
             "ZERO_UUID": ZERO_UUID,
         }
 
-    def made(self) -> Callable[[Any], Any]:
-        """Compile and return the function."""
+    def made(self, result: str = "join(o)") -> Callable[[Any], Any]:
+        """Compile and return the function; `result` is what it returns if there are no parts."""
         head = ["def encode(m):", " o = []; w = o.append"]
         if has_records(self.message) or self.turns:
             head.append(" parts = []")
@@ -97,7 +95,7 @@ class _Writer:
             self.line("if o: parts.append(join(o))")
             self.line("return parts")
         else:
-            self.line("return join(o)")
+            self.line(f"return {result}")
         source = "\n".join(head + self.lines)
         name = f"<encode {self.message.__name__} v{self.version}>"
         exec(compile(source, name, "exec"), self.scope)  # noqa: S102 - made of our own tables alone

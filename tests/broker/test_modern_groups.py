@@ -21,8 +21,8 @@ A = ConsumerMember("a", epoch=3)
 
 def test_a_session_ends_once() -> None:
     deadlines = Deadlines()
-    deadlines.alive("a", 100, Now(0, 0))
-    deadlines.alive("a", 100, Now(50, 0))
+    deadlines.alive("a", 100)
+    deadlines.alive("a", 150)
     assert deadlines.next_ms({"a": A}) == 150
     assert deadlines.late({"a": A}, Now(149, 0)) == set()
     assert deadlines.late({"a": A}, Now(150, 0)) == {"a"}
@@ -32,9 +32,9 @@ def test_a_session_ends_once() -> None:
 
 def test_who_is_due_is_looked_for_only_once_a_deadline_has_come() -> None:
     deadlines = Deadlines()
-    deadlines.alive("a", 100, Now(0, 0))
+    deadlines.alive("a", 100)
     assert deadlines.next_ms({"a": A}) == 100
-    deadlines.alive("a", 100, Now(50, 0))
+    deadlines.alive("a", 150)
     assert deadlines.next_ms({"a": A}) == 100, "too early, which costs one look"
     assert deadlines.late({"a": A}, Now(100, 0)) == set()
     assert deadlines.next_ms({"a": A}) == 150
@@ -60,7 +60,7 @@ def test_of_many_that_are_late_some_leave_at_once(monkeypatch: pytest.MonkeyPatc
     deadlines = Deadlines()
     members = {name: ConsumerMember(name) for name in "abc"}
     for name in members:
-        deadlines.alive(name, 10, Now(0, 0))
+        deadlines.alive(name, 10)
     deadlines.changed(members["c"], 5, Now(0, 0))
     assert deadlines.late(members, Now(10, 0)) == {"a", "b"}
     assert deadlines.next_ms(members) == 5, "the rest is due"
@@ -71,8 +71,8 @@ def test_of_many_that_are_late_some_leave_at_once(monkeypatch: pytest.MonkeyPatc
 def test_members_that_are_gone_have_no_deadline() -> None:
     more = {"a": 5, "b": 5}
     deadlines = Deadlines(more)
-    deadlines.alive("a", 10, Now(0, 0))
-    deadlines.alive("b", 20, Now(0, 0))
+    deadlines.alive("a", 10)
+    deadlines.alive("b", 20)
     deadlines.changed(A, 1, Now(0, 0))
     assert deadlines.next_ms({"b": ConsumerMember("b")}) == 5
     assert more == {"b": 5}

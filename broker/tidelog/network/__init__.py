@@ -5,6 +5,7 @@ buffers.py      memory to receive into
 connection.py   one client connection: frames in, answers out in order
 authentication.py  SASL: what an unauthenticated connection may send
 dispatch.py     a request frame to its handler; the answer to bytes
+late_handlers.py   handlers that the first request builds
 request_limits.py  how many elements a request may have
 wide_requests.py   those of thousands of elements in parts
 observer.py     the log and the meters of requests

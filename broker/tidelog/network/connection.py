@@ -343,10 +343,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._park(context, len(frame))
             elif slots:
                 slots.append(context)
-                self._slot_bytes += _size(answer)
+                self._slot_bytes += sum(map(len, answer))
             elif answer:
                 self._out.extend(answer)
-                self._out_bytes += _size(answer)
+                self._out_bytes += sum(map(len, answer))
 
     @property
     def _blocked(self) -> bool:
@@ -468,7 +468,7 @@ class Connection(asyncio.BufferedProtocol):
             self._blocking = None
         if not context.parked:
             return  # completed inside its handler
-        self._slot_bytes += _size(answer) - context.parked
+        self._slot_bytes += sum(map(len, answer)) - context.parked
         if not self._serving and self._slots[0] is context:
             if len(self._slots) == 1:
                 self._flush()
@@ -489,7 +489,7 @@ class Connection(asyncio.BufferedProtocol):
         slots = self._slots
         while slots and (answer := slots[0].answer) is not None:
             slots.popleft()
-            size = _size(answer)
+            size = sum(map(len, answer))
             self._slot_bytes -= size
             self._out_bytes += size
             self._out.extend(answer)
@@ -575,10 +575,6 @@ class Connection(asyncio.BufferedProtocol):
         self.closing = True
         if self._transport is not None:
             self._transport.abort()
-
-
-def _size(parts: Sequence[Buffer]) -> int:
-    return len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
 
 
 def _next_chunk(out: deque[Buffer], bytes_max: int) -> Buffer:

@@ -47,7 +47,9 @@ class Connections:
         unfinished_bytes_max: int = -1,
         turn_s_max: float = math.inf,
     ) -> None:
-        self._dispatcher: Dispatcher | None = None
+        self.dispatcher: Dispatcher
+        """Of requests, from `open` on; none is read before."""
+        self.is_open = False
         self.connections_max = connections_max
         self.connections_per_ip_max = UNLIMITED
         self.connections_per_ip: Mapping[str, int] = {}
@@ -89,17 +91,6 @@ class Connections:
         than `FULL_TURNS` connections that go on in the next one, all share as much."""
         return self._turn_s_max * min(1.0, FULL_TURNS / max(self.scheduled, 1))
 
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """The dispatcher of requests, once the broker is ready."""
-        assert self._dispatcher is not None, "no request is read before `open`"
-        return self._dispatcher
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether requests are read."""
-        return self._dispatcher is not None
-
     def factory(self, listener: str = "") -> Connection:
         """Create the protocol object of a new connection on the listener of that name."""
         return Connection(self, listener)
@@ -129,7 +120,7 @@ class Connections:
         The listener is bound before the broker is ready, so that a taken port is found before any
         file is changed, and port 0 is resolved before the cluster learns the broker's address.
         """
-        self._dispatcher = dispatcher
+        self.dispatcher, self.is_open = dispatcher, True
         for connection in self.live:
             connection.resume_reading()
         loop = asyncio.get_running_loop()

@@ -31,6 +31,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tidelog.awaiting import resume
+from tidelog.network.late_handlers import LateHandler
 from tidelog.network.request_limits import elements_max
 from tidelog.network.wide_requests import (
     WIDE_ANSWERS,
@@ -294,18 +295,20 @@ class Route:
         self.copies = bool(code is not None and code.co_flags & _COROUTINE_CODE)
 
     def encode(self, response: Any) -> list[Buffer]:
-        """Encode the response's body. Values too large for their fields, such as quotes of a
-        request, are cut, with an error code."""
+        """Encode the response's body."""
         try:
             return self.response_codec.encode_parts(response)
         except struct.error as error:
-            from tidelog_protocol.fitting import fit  # noqa: PLC0415 - seldom needed
+            return self.encode_cut(response, error)
 
-            log.warning(
-                "%s: the response is too large and was cut: %s", type(response).__name__, error
-            )
-            fit(response)
-            return self.response_codec.encode_parts(response)
+    def encode_cut(self, response: Any, error: struct.error) -> list[Buffer]:
+        """Encode the response's body, without what is too large for its field, such as quotes of a
+        request: it is cut, with an error code."""
+        from tidelog_protocol.fitting import fit  # noqa: PLC0415 - seldom needed
+
+        log.warning("%s: the response is too large and was cut: %s", type(response).__name__, error)
+        fit(response)
+        return self.response_codec.encode_parts(response)
 
     async def encode_in_turns(self, response: Any) -> list[Buffer]:
         """Encode a wide response's body; the loop has turns meanwhile."""
@@ -427,7 +430,10 @@ class Dispatcher:
             self._run(context, response, route)
         else:
             if response.__class__ is not list:
-                response = route.encode(response)
+                try:  # as `encode`, without its call: this is the fast path
+                    response = route.response_codec.encode_parts(response)
+                except struct.error as error:
+                    response = route.encode_cut(response, error)
             context.answer = framed(route.response_head, correlation_id, response)
         return context
 
@@ -484,6 +490,8 @@ class Dispatcher:
             if api_key == ApiKey.API_VERSIONS:
                 return None
             raise ProtocolError(f"{api.name} version {api_version} is not served")
+        if isinstance(handler, LateHandler):
+            handler = handler.built()
         handler = in_parts(api_key, handler)
         route = Route(api, api_version, handler)
         if self._wrap is not None:

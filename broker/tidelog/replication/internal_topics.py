@@ -60,7 +60,6 @@ class Topics(Protocol):
         ...
 
 
-@lru_cache(maxsize=1024)
 def java_hash(text: str) -> int:
     """Java's `String.hashCode`, over UTF-16 units, as a signed 32-bit int."""
     value = 0
@@ -70,6 +69,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+@lru_cache(maxsize=1024)
 def partition_for(key: str, partition_count: int) -> int:
     """Return the partition of a group or transactional id; as in Kafka, abs of the smallest int is
     0."""

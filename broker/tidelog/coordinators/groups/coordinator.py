@@ -273,7 +273,11 @@ class GroupCoordinator:
 
     def now(self) -> Now:
         """Return the current time for the group machine."""
-        return _new(Now, (int(self._timers.time() * 1000), self._clock.wall_ms()))
+        return _new(Now, (self.ticks_ms(), self._clock.wall_ms()))
+
+    def ticks_ms(self) -> int:
+        """Return the current time for deadlines."""
+        return int(self._timers.time() * 1000)
 
     def partition_for(self, group_id: str) -> int:
         """Return a group's partition of `__consumer_offsets`."""
@@ -376,7 +380,7 @@ class GroupCoordinator:
     def expire_due(self, shard: GroupShard, group: AnyGroup) -> None:
         """End what is due in a group now: a busy loop reads requests before it looks at timers."""
         watch = shard.watches.get(group.group_id)
-        if watch is not None and watch.at_ms <= self.now().ticks_ms:
+        if watch is not None and watch.at_ms <= self.ticks_ms():
             watch.handle.cancel()
             self._expire(shard, group)
 
@@ -392,10 +396,10 @@ class GroupCoordinator:
         else:
             self._write_due(shard, group, group.expire(self.topics, self.now()))
 
-    def watch_session(self, shard: GroupShard, group: MemberGroup, now: Now) -> None:
+    def watch_session(self, shard: GroupShard, group: MemberGroup, ticks_ms: int) -> None:
         """Set a group's timer again if a session may end before it: its timeout is shorter now."""
         watch = shard.watches.get(group.group_id)
-        ends_ms = now.ticks_ms + group.limits.session_timeout_ms
+        ends_ms = ticks_ms + group.limits.session_timeout_ms
         if watch is None or watch.at_ms > ends_ms:
             self.watch(shard, group)
 
@@ -521,13 +525,20 @@ class GroupCoordinator:
         the caller awaits `settled_later`. `wrote` is whether anything written is the caller's: most
         heartbeats write nothing, and then mostly nothing waits."""
         topic, index, end_offset = self.topic, shard.index, shard.end_offset
-        if not wrote and topic.is_committed(index, end_offset):
+        if not wrote and self.is_committed(shard):
             return ErrorCode.NONE
         error = topic.commit_at_once(index, end_offset)
         if error is None:
             return None
         self.advance(shard)
         return WRITE_ERRORS.get(error, error)
+
+    def is_committed(self, shard: GroupShard) -> bool:
+        """Return whether everything written to a shard is committed."""
+        end_offset = shard.end_offset
+        if shard.settled_end != end_offset and self.topic.is_committed(shard.index, end_offset):
+            shard.settled_end = end_offset
+        return shard.settled_end == end_offset
 
     async def settled_later(self, shard: GroupShard) -> ErrorCode:
         """Return the answer of `settled`, right after `settled_now` could not."""

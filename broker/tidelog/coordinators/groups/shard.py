@@ -59,6 +59,7 @@ class GroupShard:
         self.pending = PendingOffsets()
         self.watches: dict[str, Watch] = {}
         self.end_offset = 0  # after the last append
+        self.settled_end = -1  # an end offset found to be committed
         self.loaded_end = 0  # after the last record when this broker began to lead
         self.deleted_topics: list[tuple[str, bytes]] = []  # name and id, while loading
         self._uncommitted: deque[tuple[int, Sequence[OffsetChange]]] = deque()

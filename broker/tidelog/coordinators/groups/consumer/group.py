@@ -131,18 +131,22 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions, ConsumerLimits]):
         answer = Answer(stepped.member_id, stepped.epoch, assigned, interval_ms)
         return _new(Step, (answer, records, moved))
 
-    def is_settled(self, member_id: str, epoch: int, client: tuple[str, str]) -> bool:
-        """Return whether a member is what its heartbeat says, and has all that it will have."""
+    def renewed(self, member_id: str, epoch: int, client: tuple[str, str], ticks_ms: int) -> bool:
+        """Begin a member's session if it is what its heartbeat says, and has all that it will have;
+        return whether it is so."""
         member = self.members.get(member_id)
         if member is None or member.epoch != epoch or self.is_stale:
             return False
         said = member.subscription
-        return (
-            epoch == self.epoch == self.assignment_epoch
-            and member.state is MemberState.STABLE
-            and said.classic is None
-            and client == (said.client_id, said.client_host)
-        )
+        if (
+            not epoch == self.epoch == self.assignment_epoch
+            or member.state is not MemberState.STABLE
+            or said.classic is not None
+            or client != (said.client_id, said.client_host)
+        ):
+            return False
+        self.deadlines.alive(member_id, ticks_ms + self.limits.session_timeout_ms)
+        return True
 
     @property
     def _is_assigned(self) -> bool:

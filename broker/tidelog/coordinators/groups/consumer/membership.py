@@ -46,13 +46,12 @@ class ConsumerMembership(ModernMembership):
         if isinstance(shard, ErrorCode):
             return None
         group = shard.groups.get(group_id)
-        if not isinstance(group, ConsumerGroup) or not group.is_settled(member_id, epoch, client):
+        if not isinstance(group, ConsumerGroup) or not coordinator.is_committed(shard):
             return None
-        if not coordinator.topic.is_committed(shard.index, shard.end_offset):
+        ticks_ms = coordinator.ticks_ms()
+        if not group.renewed(member_id, epoch, client, ticks_ms):
             return None
-        now = coordinator.now()
-        group.alive(group.members[member_id], now)
-        coordinator.watch_session(shard, group, now)
+        coordinator.watch_session(shard, group, ticks_ms)
         return _new(Answer, (member_id, epoch, None, group.limits.heartbeat_interval_ms))
 
     def heartbeat(
@@ -82,7 +81,7 @@ class ConsumerMembership(ModernMembership):
         elif wrote:
             error = coordinator.append_consumer(shard, group, records, now, last)
         else:
-            coordinator.watch_session(shard, group, now)
+            coordinator.watch_session(shard, group, now.ticks_ms)
         if error is not ErrorCode.NONE:
             raise RefusedError(error)
         if isinstance(before, Group) and before.members:

@@ -31,9 +31,9 @@ class Deadlines:
         self._all: tuple[dict[str, Any], ...] = (self._rebalances, *self._plain)
         self._next_ms: int | None = None  # no deadline is earlier; None: look for it
 
-    def alive(self, member_id: str, timeout_ms: int, now: Now) -> None:
-        """Begin a session, after each sign of life."""
-        at_ms = self._sessions[member_id] = now.ticks_ms + timeout_ms
+    def alive(self, member_id: str, at_ms: int) -> None:
+        """Begin a session that ends then, after each sign of life."""
+        self._sessions[member_id] = at_ms
         if self._next_ms is not None and at_ms < self._next_ms:  # as `due`: most heartbeats do this
             self._next_ms = at_ms
 

@@ -100,7 +100,7 @@ class ModernGroup(Generic[M, T, L]):
 
     def alive(self, member: M, now: Now) -> None:
         """Begin a member's session, after each sign of life."""
-        self._deadlines.alive(member.member_id, self.session_ms(member), now)
+        self._deadlines.alive(member.member_id, now.ticks_ms + self.session_ms(member))
 
     def moved(self, member: M, now: Now) -> None:
         """Begin or end the time that a member has to give something back, after each step."""

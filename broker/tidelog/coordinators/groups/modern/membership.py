@@ -66,7 +66,7 @@ class ModernMembership:
     ) -> None:
         """Append and apply the records of a heartbeat, if it has any."""
         if not records:
-            self._coordinator.watch_session(shard, group, now)
+            self._coordinator.watch_session(shard, group, now.ticks_ms)
             return
         error = self._coordinator.append_consumer(shard, group, records, now)
         if error is not ErrorCode.NONE:
