@@ -530,6 +530,8 @@ class GroupCoordinator:
         error = topic.commit_at_once(index, end_offset)
         if error is None:
             return None
+        if error is ErrorCode.NONE:
+            shard.settled_end = end_offset
         self.advance(shard)
         return WRITE_ERRORS.get(error, error)
 

@@ -46,7 +46,9 @@ class ConsumerMembership(ModernMembership):
         if isinstance(shard, ErrorCode):
             return None
         group = shard.groups.get(group_id)
-        if not isinstance(group, ConsumerGroup) or not coordinator.is_committed(shard):
+        if not isinstance(group, ConsumerGroup) or group.epoch != epoch:
+            return None
+        if not coordinator.is_committed(shard):
             return None
         ticks_ms = coordinator.ticks_ms()
         if not group.renewed(member_id, epoch, client, ticks_ms):
