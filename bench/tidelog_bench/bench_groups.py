@@ -6,8 +6,8 @@ tidelog and Apache Kafka. Members have a connection each, join at once and beat 
 all have their partitions, so that the figure is the broker's part: heartbeat intervals are left
 out, and assignments do not wait for each other (`consumer.assignment.interval.ms` 0). Groups come
 one after the other, and the middle of the last ones counts: a JVM has compiled by then what it
-needs. Then 1,000 members of KIP-848 beat every 5 s, and the broker's CPU is counted. Prints one
-JSON object. The members of KIP-848 are in `group_members.py`.
+needs. Then 1,000 members of KIP-848 beat every 5 s, on cores of their own, and the broker's CPU is
+counted. Prints one JSON object. The members of KIP-848 are in `group_members.py`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tidelog_bench.group_members import (
     refusal,
 )
 from tidelog_bench.peers.apache_kafka import ApacheKafka
+from tidelog_bench.peers.process import apart
 from tidelog_bench.peers.tidelog import Tidelog
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
@@ -280,8 +281,9 @@ def measure(peer: Peer, size: Size) -> dict[str, float]:
     figures = {
         "KIP-848 ms": median(group.milliseconds for group in modern[-LAST:]),
         "classic ms": median(group.milliseconds for group in classic[-LAST:]),
-        "heartbeats, % of a core": asyncio.run(beat_cost(peer, large, size)),
     }
+    with apart(peer.child.pid):
+        figures["heartbeats, % of a core"] = asyncio.run(beat_cost(peer, large, size))
     return {name: round(value, 1) for name, value in figures.items()}
 
 

@@ -9,7 +9,6 @@ load runs on another core where there is one. A further partition is what each o
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import struct
 import sys
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.embedded.simple_client import create_topic
 from tidelog_bench.bench_broker import TOPIC, fetch_frame, produce_frame
 from tidelog_bench.ceilings import line
+from tidelog_bench.peers.process import apart
 from tidelog_bench.peers.tidelog import Tidelog
 from tidelog_protocol.records import Record, build_batch
 
@@ -170,15 +170,10 @@ def measure(*, share: float = 1.0, rounds: int = ROUNDS) -> dict[str, Cost]:
 def _running(folder: Path) -> Iterator[Peer]:
     peer = Tidelog(folder)
     peer.start()
-    cores = os.sched_getaffinity(0)
     try:
-        if len(cores) > 1:
-            first, *others = sorted(cores)
-            os.sched_setaffinity(peer.child.pid, {first})
-            os.sched_setaffinity(0, others)
-        yield peer
+        with apart(peer.child.pid):
+            yield peer
     finally:
-        os.sched_setaffinity(0, cores)
         peer.end()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -10,10 +11,10 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Child", "Memory", "cpu_seconds"]
+__all__ = ["Child", "Memory", "apart", "cpu_seconds"]
 
 _PR_SET_PDEATHSIG = 1
 _CPUCLOCK_SCHED = 2
@@ -44,6 +45,27 @@ def cpu_seconds(pid: int) -> float:
     /proc/<pid>/stat, without its steps of 10 ms.
     """
     return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
+
+
+@contextlib.contextmanager
+def apart(pid: int) -> Iterator[None]:
+    """Have a process on the first core and the harness on the others, if there are some: neither
+    takes the other's time, or its caches."""
+    cores = os.sched_getaffinity(0)
+    first, *others = sorted(cores)
+
+    def place(broker: set[int], harness: set[int]) -> None:
+        os.sched_setaffinity(0, harness)
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.sched_setaffinity(int(thread), broker)
+
+    if others:
+        place({first}, set(others))
+    try:
+        yield
+    finally:
+        place(cores, cores)
 
 
 class Child:
