@@ -162,6 +162,18 @@ def test_registrations_refused() -> None:
         assert text in (refused.message or "")
 
 
+@pytest.mark.parametrize("log_dirs", [[], [bytes(16)], [directory(4)] * 2, [directory(2)]])
+def test_before_metadata_version_3_7_log_directories_of_brokers_are_not_looked_at(
+    log_dirs: list[bytes],
+) -> None:
+    """Kafka's ClusterControlManager.registerBroker; 17 is 3.7-IV2 (KIP-858)."""
+    image = image_of(features={"metadata.version": 16})
+    _, after = register(image, registration(4, log_dirs=log_dirs))
+    assert after.brokers[4].log_dirs == ()
+    after = image_of(features={"metadata.version": 17})
+    assert refusal(after, registration(4, log_dirs=log_dirs)).code is ErrorCode.INVALID_REGISTRATION
+
+
 def test_another_broker_is_refused_while_one_runs_under_its_id() -> None:
     elsewhere = registration(2, life=77, log_dirs=[directory(9)])
     refused = refusal(image_of(), elsewhere, is_taken=True)

@@ -44,7 +44,8 @@ class Metadata:
     def show(self, *, fenced: bool, **other: bool) -> None:
         old = self.image
         me = BrokerImage(1, "h", 1, epoch=EPOCH, fenced=fenced)
-        self.image = cluster(brokers=[me, BrokerImage(2, "h", 1, **other)])
+        brokers = cluster(brokers=[me, BrokerImage(2, "h", 1, **other)]).brokers
+        self.image = old._replace(brokers=brokers)
         if self.is_published:
             self.listener(MetadataDelta(old, self.image), self.image)
 
@@ -191,6 +192,28 @@ def test_a_cluster_with_features_of_another_version_names_them() -> None:
         text = "another version; tidelog does not know streams.version 2, share.version 2 (UNSUPP"
         with pytest.raises(LifecycleError, match=re.escape(text)):
             await broker.start()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("log_dirs", "level", "is_refused"),
+    [("a,b", 16, True), ("a,b", 17, False), ("a", 16, False)],
+)
+def test_several_log_directories_need_metadata_version_3_7(
+    log_dirs: str, level: int, is_refused: bool
+) -> None:
+    async def test() -> None:
+        broker, controller = lifecycle(log_dirs=log_dirs)
+        metadata = controller.metadata
+        metadata.image = metadata.image._replace(features={"metadata.version": level})
+        if not is_refused:
+            await broker.start()
+            broker.close()
+            return
+        with pytest.raises(LifecycleError, match=r"log\.dirs: .* need metadata\.version 17"):
+            await broker.start()
+        assert not metadata.is_published
 
     run(test)
 

@@ -97,6 +97,14 @@ def test_what_lies_in_no_directory_of_the_broker_is_not_in_sync() -> None:
     assert (noted.leader, noted.isr) == (1, (1,))
 
 
+def test_before_metadata_version_3_7_no_replica_is_assigned() -> None:
+    """All would leave the ISR: such a log knows no directories of brokers."""
+    image = metadata_of(partition(), features={"metadata.version": 16})
+    with pytest.raises(RefusedError) as refusal:
+        assign_replicas_to_dirs(image, CONFIG, told(OTHER, 0))
+    assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
 def test_an_earlier_life_says_nothing() -> None:
     with pytest.raises(RefusedError) as refusal:
         decide(told(OTHER, 0, epoch=101), partition())

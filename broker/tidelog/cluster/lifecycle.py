@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.features import (
     CORDONED_SINCE,
+    DIRECTORIES_SINCE,
     METADATA_FEATURE,
+    has_directories,
     supported_levels,
     unsupported,
 )
@@ -199,6 +201,7 @@ class BrokerLifecycle:
         try:
             async with asyncio.timeout(seconds_max):
                 await self._metadata.wait_for(self.broker_epoch)
+                self._check_directories()
                 self._metadata.start_publishing(self.broker_epoch)
                 await self._beat_until_unfenced()
         except TimeoutError:
@@ -212,6 +215,16 @@ class BrokerLifecycle:
         self._task = asyncio.get_running_loop().create_task(
             self._beat(), name=f"heartbeats of {self._config.node_id}"
         )
+
+    def _check_directories(self) -> None:
+        """Kafka: MetadataVersionConfigValidator."""
+        features = self._metadata.image.features
+        if len(self._config.log_directories()) > 1 and not has_directories(features):
+            raise LifecycleError(
+                f"log.dirs: several directories need {METADATA_FEATURE} {DIRECTORIES_SINCE} "
+                f"(3.7-IV2), and the cluster has {features[METADATA_FEATURE]}: set one, or upgrade "
+                "it with `kafka-features upgrade --release-version 4.3` first"
+            )
 
     async def _register(self, seconds_max: float) -> None:
         deadline = self._clock.monotonic() + seconds_max

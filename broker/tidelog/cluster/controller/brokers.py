@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from tidelog.cluster.controller.changes import Election
 from tidelog.cluster.controller.decisions import RefusedError
 from tidelog.cluster.controller.partitions import Changes, check_broker_epoch, has_leaderships
-from tidelog.cluster.metadata.features import METADATA_FEATURE
+from tidelog.cluster.metadata.features import METADATA_FEATURE, has_directories
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.messages.controller import (
@@ -95,7 +95,7 @@ def register_broker(
         rack=request.rack,
         fenced=old.fenced if old is not None and is_same else True,
         in_controlled_shutdown=old is not None and is_same and old.in_controlled_shutdown,
-        log_dirs=list(request.log_dirs),
+        log_dirs=list(request.log_dirs) if has_directories(image.features) else [],
     )
     records: list[Message] = [record]
     if old is not None and not is_same:
@@ -153,6 +153,8 @@ def _check_registration(
 
 def _directory_problem(image: ClusterImage, request: BrokerRegistrationRequest) -> str | None:
     log_dirs = request.log_dirs
+    if not has_directories(image.features):
+        return None
     if not log_dirs:
         return "No directories specified in request"
     if any(int.from_bytes(directory, "big") < _DIRECTORY_IDS_RESERVED for directory in log_dirs):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.controller.decisions import RefusedError
 from tidelog.cluster.controller.partitions import Changes, check_broker_epoch
+from tidelog.cluster.metadata.features import has_directories
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import AssignReplicasToDirsResponse
 
@@ -27,8 +29,13 @@ def assign_replicas_to_dirs(
     """Record the directories of a broker's replicas; each has its own result, in order.
 
     A replica in a directory that the broker does not have is not in sync. RefusedError
-    STALE_BROKER_EPOCH if the sender's registration is not the current one.
+    STALE_BROKER_EPOCH if the sender's registration is not the current one, UNSUPPORTED_VERSION
+    before metadata version 3.7-IV2.
     """
+    if not has_directories(image.features):
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_VERSION, "Directory assignment is not supported yet."
+        )
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     changes = Changes(image, config)
     node_id = request.broker_id

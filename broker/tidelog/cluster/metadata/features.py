@@ -39,6 +39,7 @@ METADATA_VERSION = 30  # Apache Kafka's 4.3-IV0: what our records' versions foll
 SCRAM_SINCE = 11  # 3.5-IV2: SCRAM users (KIP-900)
 TOKENS_SINCE = 14  # 3.6-IV2: delegation tokens (KIP-900)
 CONTROLLERS_SINCE = 15  # 3.7-IV0: controllers register (KIP-919)
+DIRECTORIES_SINCE = 17  # 3.7-IV2: log directories of brokers and replicas (KIP-858)
 CORDONED_SINCE = 30  # level of metadata.version with cordoned log directories (KIP-1066)
 TRANSACTION_FEATURE = "transaction.version"
 TRANSACTION_VERSION = 2  # KIP-890
@@ -92,6 +93,11 @@ def initial_levels() -> dict[str, int]:
 def registers_controllers(features: Mapping[str, int]) -> bool:
     """Return whether controllers register in a cluster whose log has these levels."""
     return features.get(METADATA_FEATURE, 0) >= CONTROLLERS_SINCE
+
+
+def has_directories(features: Mapping[str, int]) -> bool:
+    """Return whether a log with these levels says which log directory a replica is in."""
+    return features.get(METADATA_FEATURE, METADATA_VERSION) >= DIRECTORIES_SINCE
 
 
 def unsupported(features: Mapping[str, int]) -> list[str]:

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.features import (
+    DIRECTORIES_SINCE,
     ELIGIBLE_FEATURE,
     METADATA_FEATURE,
     METADATA_VERSION,
@@ -34,10 +35,10 @@ __all__ = [
 # The level of metadata.version since which a record is written in a version, newest first, as in
 # Kafka's MetadataVersion: an older Kafka may go on with the directory. 0 for those not named.
 _RECORD_VERSIONS: dict[type, tuple[tuple[int, int], ...]] = {
-    tables.RegisterBrokerRecord: ((30, 4), (17, 3), (8, 2), (7, 1)),
-    tables.PartitionRecord: ((23, 2), (17, 1)),
-    tables.PartitionChangeRecord: ((23, 2), (17, 1)),
-    tables.BrokerRegistrationChangeRecord: ((30, 3), (17, 2), (7, 1)),
+    tables.RegisterBrokerRecord: ((30, 4), (DIRECTORIES_SINCE, 3), (8, 2), (7, 1)),
+    tables.PartitionRecord: ((23, 2), (DIRECTORIES_SINCE, 1)),
+    tables.PartitionChangeRecord: ((23, 2), (DIRECTORIES_SINCE, 1)),
+    tables.BrokerRegistrationChangeRecord: ((30, 3), (DIRECTORIES_SINCE, 2), (7, 1)),
 }
 
 _CONTROL_KEY = struct.Struct(">hh")
