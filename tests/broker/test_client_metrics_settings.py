@@ -133,9 +133,9 @@ def test_a_description_has_all_settings_and_synonyms_of_those_set() -> None:
         for one in describe_client_metrics(IMAGE, "s")
     ]
     assert found == [
-        ("metrics", "a.,b.", 7, 7, [("metrics", "a.,b.", 7)]),
         ("interval.ms", "100", 7, 3, [("interval.ms", "100", 7)]),
         ("match", "", 5, 7, []),
+        ("metrics", "a.,b.", 7, 7, [("metrics", "a.,b.", 7)]),
     ]
     (entry,) = describe_client_metrics(IMAGE, "none", ["interval.ms", "nope"])
     assert (entry.value, entry.source) == ("300000", 5)

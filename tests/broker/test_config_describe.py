@@ -9,6 +9,7 @@ from tidelog.cluster.metadata.describe import (
     ConfigEntry,
     describe_broker,
     describe_broker_defaults,
+    describe_client_metrics,
     describe_group,
     describe_topic,
     effective_topic_configs,
@@ -27,6 +28,69 @@ IMAGE = cluster(
         "2": {"log.retention.ms": "999000"},
     },
 )
+
+# As Kafka 4.3.1 lists them; a topic's own internal setting comes before the others.
+TOPIC_ORDER = [
+    "internal.segment.bytes",
+    "compression.type",
+    "remote.log.delete.on.disable",
+    "leader.replication.throttled.replicas",
+    "remote.storage.enable",
+    "min.insync.replicas",
+    "segment.jitter.ms",
+    "remote.log.copy.disable",
+    "local.retention.ms",
+    "cleanup.policy",
+    "flush.ms",
+    "follower.replication.throttled.replicas",
+    "compression.lz4.level",
+    "segment.bytes",
+    "retention.ms",
+    "compression.gzip.level",
+    "flush.messages",
+    "compression.zstd.level",
+    "max.compaction.lag.ms",
+    "file.delete.delay.ms",
+    "max.message.bytes",
+    "min.compaction.lag.ms",
+    "message.timestamp.type",
+    "local.retention.bytes",
+    "preallocate",
+    "index.interval.bytes",
+    "min.cleanable.dirty.ratio",
+    "unclean.leader.election.enable",
+    "retention.bytes",
+    "delete.retention.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms",
+    "segment.ms",
+    "segment.index.bytes",
+]
+GROUP_ORDER = [
+    "consumer.session.timeout.ms",
+    "consumer.assignment.interval.ms",
+    "share.auto.offset.reset",
+    "share.renew.acknowledge.enable",
+    "streams.initial.rebalance.delay.ms",
+    "share.session.timeout.ms",
+    "streams.assignment.interval.ms",
+    "share.heartbeat.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "share.delivery.count.limit",
+    "consumer.heartbeat.interval.ms",
+    "share.record.lock.duration.ms",
+    "share.assignment.interval.ms",
+    "share.isolation.level",
+    "streams.session.timeout.ms",
+    "share.partition.max.record.locks",
+    "streams.num.standby.replicas",
+]
+NEWER = {
+    "errors.deadletterqueue.group.enable",
+    "max.decompressed.message.bytes",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+}
 
 
 def of_topic(name: str) -> ConfigEntry:
@@ -107,6 +171,24 @@ def test_all_settings_of_a_topic() -> None:
     assert describe_topic(CONFIG, IMAGE, "e", ["nope"]) == []
 
 
+def test_settings_of_a_topic_are_in_kafkas_order() -> None:
+    """kafkajs compares them in the order in which they come: that of a Java hash map."""
+    image = cluster(topic("e", 1), topic_configs={"e": {"internal.segment.bytes": "9"}})
+    names = [entry.name for entry in describe_topic(CONFIG, image, "e")]
+    assert [name for name in names if name not in NEWER] == TOPIC_ORDER
+    asked = describe_topic(CONFIG, IMAGE, "e", ["retention.ms", "compression.type"])
+    assert [entry.name for entry in asked] == ["compression.type", "retention.ms"]
+
+
+def test_settings_of_a_group_are_in_kafkas_order() -> None:
+    assert [entry.name for entry in describe_group(CONFIG, IMAGE, "g")] == GROUP_ORDER
+
+
+def test_settings_of_client_metrics_are_in_kafkas_order() -> None:
+    entries = describe_client_metrics(IMAGE, "m")
+    assert [entry.name for entry in entries] == ["interval.ms", "match", "metrics"]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "source", "read_only", "synonyms"),
     [
@@ -177,6 +259,20 @@ def test_all_settings_of_the_broker() -> None:
     names = {entry.name for entry in describe_broker(CONFIG, IMAGE)}
     declared = {name for name, key in BrokerConfig.KEYS.items() if not key.internal}
     assert names == declared | {"foo.bar"}
+
+
+def test_settings_that_the_broker_does_not_declare_come_first() -> None:
+    """Those of the authorizer are among them, in Kafka's order, and have no value."""
+    config = broker_config(super_users="User:a", allow_everyone_if_no_acl_found="true")
+    entries = describe_broker(config, IMAGE)
+    shown = {entry.name: (entry.value, entry.type_code, entry.source) for entry in entries[:3]}
+    assert shown == {
+        "foo.bar": (None, 0, 2),
+        "super.users": (None, 0, 4),
+        "allow.everyone.if.no.acl.found": (None, 0, 4),
+    }
+    assert all(entry.is_sensitive and entry.read_only for entry in entries[:3])
+    assert entries[3].name == "log.cleaner.min.compaction.lag.ms"
 
 
 def test_settings_of_all_brokers() -> None:

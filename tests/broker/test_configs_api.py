@@ -208,9 +208,9 @@ def test_a_subscription_of_clients_metrics() -> None:
         (entry,) = (await broker.describe(METRICS, "m", "metrics", "nope")).configs
         assert (entry.value, entry.config_source, entry.config_type) == ("a.,b.", 7, 7)
         assert [one.name for one in (await broker.describe(METRICS, "none")).configs] == [
-            "metrics",
             "interval.ms",
             "match",
+            "metrics",
         ]
         await broker.set(METRICS, "m", "metrics", None)
         assert broker.metadata.log.image.client_metrics == {}

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.coordinators.groups.streams.assignor import Assignee, TaskCount, sticky_assignor
-from tidelog.coordinators.groups.streams.java_order import LeastFirst, hash_order
 from tidelog.coordinators.groups.streams.tasks import TaskSets
+from tidelog.java_order import LeastFirst, hash_order
 
 VECTORS = Path(__file__).parent / "vectors" / "kafka-4.3.1-streams-assignor.jsonl"
 CASES = [json.loads(line) for line in VECTORS.read_text().splitlines()]

@@ -13,8 +13,10 @@ from tidelog.config.vocabulary import LOW, ConfigError, boolean, string
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["AuthorizerKeys", "check_authorizer", "super_user_names"]
+__all__ = ["OF_AUTHORIZER", "AuthorizerKeys", "check_authorizer", "super_user_names"]
 
+OF_AUTHORIZER = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+"""Settings that Kafka's broker does not declare: it shows them as unknown ones, without values."""
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tidelog.config import group_keys
 from tidelog.config import keys as config_keys
-from tidelog.config.authorizer_keys import AuthorizerKeys, check_authorizer
+from tidelog.config.authorizer_keys import OF_AUTHORIZER, AuthorizerKeys, check_authorizer
 from tidelog.config.group_limits import check_group_keys
 from tidelog.config.inert_keys import InertKeys
 from tidelog.config.listeners import (
@@ -218,6 +218,8 @@ class BrokerConfig(
     def shows(self, name: str) -> bool:
         """Return whether a key's value may be shown: an undeclared one may be a plug-in's
         secret."""
+        if name in OF_AUTHORIZER:
+            return False
         key = ALTERABLE_KEYS.get(name) or check_listener_name(name)
         if key is not None:
             return not key.sensitive

@@ -6,18 +6,27 @@ lists are Apache Kafka's (KIP-226, KIP-569), because tools compare them.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cluster.metadata.image import DEFAULT_BROKER_RESOURCE
+from tidelog.cluster.metadata.image import (
+    DEFAULT_BROKER_RESOURCE,
+    RESOURCE_BROKER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
+from tidelog.config.authorizer_keys import OF_AUTHORIZER
 from tidelog.config.broker import ALTERABLE_KEYS, BrokerConfig, update_mode
 from tidelog.config.client_metrics import CLIENT_METRICS_KEYS
 from tidelog.config.group_settings import GROUP_KEYS
 from tidelog.config.vocabulary import READ_ONLY
+from tidelog.java_order import hash_order
 from tidelog_storage.config import TOPIC_KEYS, LogConfig
 from tidelog_storage.config_key import ConfigKey
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tidelog.cluster.metadata.image import ClusterImage
 
@@ -47,6 +56,14 @@ _BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     )
     for name in group
 } | {"log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")}
+
+
+_KEYS: Mapping[int, Mapping[str, ConfigKey]] = {
+    RESOURCE_BROKER: BrokerConfig.KEYS,
+    RESOURCE_CLIENT_METRICS: CLIENT_METRICS_KEYS,
+    RESOURCE_GROUP: GROUP_KEYS,
+    RESOURCE_TOPIC: TOPIC_KEYS,
+}
 
 
 class ConfigSynonym(NamedTuple):
@@ -82,6 +99,21 @@ def format_value(value: object) -> str | None:
     return ConfigKey.format(value)
 
 
+@cache
+def _public(resource_type: int) -> Mapping[str, None]:
+    """Return the names of all settings that are not internal, in the order of Kafka's hash map."""
+    keys = _KEYS[resource_type]
+    return dict.fromkeys(hash_order(name for name in keys if not keys[name].internal))
+
+
+def _listed(resource_type: int, given: Collection[str], names: Collection[str] | None) -> list[str]:
+    """Return the names to describe: those `given` that are not public, then the public ones."""
+    public = _public(resource_type)
+    copied = len(given) * 4 // 3 + 1  # what Java makes a map for that it copies at once
+    every = [name for name in hash_order(given, copied) if name not in public]
+    return [name for name in (*every, *public) if not names or name in names]
+
+
 def describe_topic(
     config: BrokerConfig, image: ClusterImage, topic: str, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
@@ -90,9 +122,8 @@ def describe_topic(
     overrides = image.topic_config(topic)
     log_config = LogConfig.from_overrides(effective.log_defaults, overrides)
     entries = []
-    for name, key in TOPIC_KEYS.items():
-        if (key.internal and name not in overrides) or (names and name not in names):
-            continue
+    for name in _listed(RESOURCE_TOPIC, overrides.keys() & TOPIC_KEYS.keys(), names):
+        key = TOPIC_KEYS[name]
         value = format_value(log_config.value(name))
         synonyms: list[ConfigSynonym] = []
         if name in overrides:
@@ -118,9 +149,8 @@ def describe_group(
     """Describe settings of a group, which need not exist: all, or those of `names`."""
     overrides = image.group_config(group_id)
     entries = []
-    for name, key in GROUP_KEYS.items():
-        if names and name not in names:
-            continue
+    for name in _listed(RESOURCE_GROUP, (), names):
+        key = GROUP_KEYS[name]
         synonyms: list[ConfigSynonym] = []
         if name in overrides:
             value = format_value(key.parse(overrides[name]))
@@ -148,9 +178,8 @@ def describe_client_metrics(
     """Describe a subscription of clients' metrics, which need not exist: all, or `names`."""
     settings = image.client_metrics.get(subscription, {})
     entries = []
-    for name, key in CLIENT_METRICS_KEYS.items():
-        if names and name not in names:
-            continue
+    for name in _listed(RESOURCE_CLIENT_METRICS, (), names):
+        key = CLIENT_METRICS_KEYS[name]
         is_set = name in settings
         value = format_value(key.parse(settings[name]) if is_set else key.default)
         source = DYNAMIC_CLIENT_METRICS if is_set else DEFAULT
@@ -173,11 +202,9 @@ def describe_broker(
     """Describe settings of this broker, including dynamic ones."""
     dynamic = image.broker_config(config.node_id)
     effective = config.with_dynamic(dynamic)
-    every: Iterable[str] = dict.fromkeys((*BrokerConfig.KEYS, *config.given, *dynamic))
     return [
         _broker_entry(name, effective, broker_synonyms(config, image, name))
-        for name in every
-        if (not names or name in names) and not _hidden(name)
+        for name in _listed(RESOURCE_BROKER, {**config.given, **dynamic}, names)
     ]
 
 
@@ -197,20 +224,15 @@ def describe_broker_defaults(
                 if synonym.source == DYNAMIC_DEFAULT_BROKER
             ],
         )
-        for name in defaults
+        for name in hash_order(defaults)
         if not names or name in names
     ]
-
-
-def _hidden(name: str) -> bool:
-    key = BrokerConfig.KEYS.get(name)
-    return key is not None and key.internal
 
 
 def _broker_entry(
     name: str, effective: BrokerConfig, synonyms: Sequence[ConfigSynonym]
 ) -> ConfigEntry:
-    key = ALTERABLE_KEYS.get(name)
+    key = None if name in OF_AUTHORIZER else ALTERABLE_KEYS.get(name)
     sensitive = not effective.shows(name)
     if name in BrokerConfig.KEYS:
         value = effective.value(name)

@@ -5,7 +5,6 @@ internal_topics.py  how many partitions each internal topic has, which are missi
 tasks.py       sets of active, standby and warm-up tasks; values
 member.py      one member: what it says about itself, its epoch, its tasks; pure
 assignor.py    `sticky`, the assignor; pure
-java_order.py  the order of Java's hash maps and heaps, by which Kafka decides; pure
 holders.py     the processes that have each task; pure
 reconciliation.py  the next step of a member towards its target assignment; pure
 group.py       one group: answers heartbeats with records; pure

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.coordinators.groups.streams.java_order import LeastFirst, hash_order
 from tidelog.coordinators.groups.streams.tasks import NO_TASKS, TaskSets
+from tidelog.java_order import LeastFirst, hash_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

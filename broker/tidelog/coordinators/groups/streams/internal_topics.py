@@ -10,7 +10,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.modern.requests import RefusedError
-from tidelog.coordinators.groups.streams.java_order import hash_order
 from tidelog.coordinators.groups.streams.topology import (
     ConfiguredSubtopology,
     ConfiguredTopology,
@@ -18,6 +17,7 @@ from tidelog.coordinators.groups.streams.topology import (
     InternalTopic,
     Status,
 )
+from tidelog.java_order import hash_order
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """The order in which Java's hash maps list their keys and its heaps give out equals. Pure.
 
-Kafka's assignor and its topic manager go by hash maps. Of equally good processes, members or topics
-the first one counts, so tidelog lists them as `java.util.HashMap` does. Not covered: buckets of
-eight and more keys, which Java turns into trees.
+Kafka's assignor of streams groups and its topic manager go by hash maps. Of equally good processes,
+members or topics the first one counts, so tidelog lists them as `java.util.HashMap` does.
+DescribeConfigs lists settings in this order. Not covered: buckets of eight and more keys, which
+Java turns into trees.
 """
 
 from __future__ import annotations
