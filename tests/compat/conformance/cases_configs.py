@@ -14,6 +14,7 @@ TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 # What a node's own address, folders and the harness' economies decide.
 OF_THE_MACHINE = {
     "controller.quorum.voters",
+    "inter.broker.listener.name",
     "listener.security.protocol.map",
     "listeners",
     "log.cleaner.dedupe.buffer.size",

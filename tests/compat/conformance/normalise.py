@@ -42,6 +42,7 @@ BY_INDEX |= {(f"{verb}ShareGroupOffsets", "partitions") for verb in ("Describe",
 BY_INDEX |= {("ShareFetch", "partitions")}
 BY_INDEX |= {("AddPartitionsToTxn", "results_by_partition"), ("WriteTxnMarkers", "partitions")}
 ORDERED = {"Fetch", "Produce", "JoinGroup"}
+ORDERED_LISTS = {("DescribeConfigs", "configs"), ("DescribeConfigs", "synonyms")}
 NOW_WITHIN_MS = 3_600_000
 DAY_MS = 86_400_000
 SHORT_BYTES = 64
@@ -115,7 +116,12 @@ class Normaliser:
             values = sorted(values)
         elif (self._api, name) == ("ConsumerGroupHeartbeat", "topic_partitions"):
             values = sorted(values, key=lambda one: one["partitions"])  # their ids are random
-        elif sort and values and isinstance(values[0], dict):
+        elif (
+            sort
+            and (self._api, name) not in ORDERED_LISTS
+            and values
+            and isinstance(values[0], dict)
+        ):
             keys = NODES.get(name, SORT_KEYS)
             key = next((key for key in keys if key in values[0]), None)
             if key is not None:
