@@ -100,7 +100,7 @@ class Normaliser:
                 value = value.replace(original, given)
         value = re.sub(r"\b\d{13}\b", self._time, value)
         for port, given in self._ports.items():
-            value = value.replace(str(port), given)
+            value = re.sub(rf"(?<!\d){port}(?!\d)", given, value)
         return value
 
     def _time(self, match: re.Match[str]) -> str:
