@@ -115,6 +115,7 @@ def test_no_such_type() -> None:
         ErrorCode.INVALID_REQUEST,
         "Unknown election type 2",
     )
+    assert elect(image_of(), 2)[0] == []  # it asks for nothing
 
 
 def test_rounds_of_preferred_elections() -> None:

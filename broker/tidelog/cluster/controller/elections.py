@@ -32,11 +32,11 @@ _TEXTS = {
 def elect_leaders(
     image: ClusterImage, config: BrokerConfig, request: ElectLeadersRequest
 ) -> tuple[list[Message], ElectLeadersResponse]:
-    """Decide an ElectLeaders; RefusedError for an unknown type.
+    """Decide an ElectLeaders; RefusedError for an unknown type, unless no partition is named.
 
     If the request is for all partitions, the response omits those that need no election.
     """
-    if request.election_type not in (PREFERRED, UNCLEAN):
+    if request.topic_partitions != [] and request.election_type not in (PREFERRED, UNCLEAN):
         raise RefusedError(
             ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
         )
