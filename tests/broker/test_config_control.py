@@ -404,6 +404,35 @@ def test_pools_change_by_a_factor_of_two(
 
 
 @pytest.mark.parametrize(
+    ("defaults", "own", "asked", "limit"),
+    [
+        # What the broker's own setting hides changes nothing.
+        (None, "11", ("", SET, "1000"), None),
+        ("1000", "11", ("", DELETE, None), None),
+        ("1000", "11", ("1", DELETE, None), "not be greater than double the current value 11"),
+        ("20", None, ("1", SET, "40"), None),
+        ("20", "40", ("1", DELETE, None), None),
+        (None, "40", ("1", DELETE, None), "be at least half the current value 40"),
+        ("40", None, ("", DELETE, None), "be at least half the current value 40"),
+    ],
+)
+def test_pools_change_from_what_is_in_force(
+    defaults: str | None, own: str | None, asked: tuple[str, int, str | None], limit: str | None
+) -> None:
+    key = "background.threads"
+    configs = {"": defaults, "1": own}
+    image = cluster(
+        broker_configs={name: {key: each} for name, each in configs.items() if each is not None}
+    )
+    name, operation, value = asked
+    change = resource(BROKER, name, (key, operation, value))
+    decision = alter_configs(image, broker_config(), [change])
+    (result,) = decision.results
+    assert bool(decision.records) is (limit is None)
+    assert limit is None or f"value should {limit} for" in str(result.message)
+
+
+@pytest.mark.parametrize(
     ("changes", "is_allowed"),
     [
         ({"log.cleaner.threads": "2"}, True),

@@ -439,15 +439,19 @@ def _alter_broker(
     changed = _changed(resource, current, ALTERABLE_KEYS)
     merged = _merged(current, changed)
     _check_dynamic(merged, per_broker=resource.name != DEFAULT_BROKER_RESOURCE)
-    others = image.broker_config(int(resource.name)) if resource.name else {}
+    defaults = image.broker_configs.get(DEFAULT_BROKER_RESOURCE, {})
+    own = image.broker_configs.get(str(config.node_id), {})
+    before, after = (
+        {**defaults, **each} if resource.name else {**each, **own} for each in (current, merged)
+    )
     try:
-        wanted = config.with_dynamic({**others, **merged})
+        wanted = config.with_dynamic(after)
     except ConfigError as error:
         raise _invalid(error.message) from None
     if any(name in _CLEANER_MEMORY for name in changed):
         _check_cleaner_memory(wanted)
     _check_connections(changed)
-    _check_threads(config.with_dynamic({**others, **current}), wanted)
+    _check_threads(config.with_dynamic(before), wanted)
     # An unchanged value gets a record too: it makes the broker reload the files that it names.
     return [_record(resource, name, value) for name, value in changed.items()]
 

@@ -135,8 +135,8 @@ class Configs(Admin):
         self.session.record("ListConfigResources", {**answer, "config_resources": mine})
 
     def tidy(self) -> None:
-        """Take the configs of brokers away."""
-        for name in ("1", ""):
+        """Take the configs of brokers away: first the defaults, which others may hide."""
+        for name in ("", "1"):
             rows = [
                 {"name": key, "config_operation": DELETE, "value": None}
                 for key in sorted({key for key, _ in VALUES[BROKER]})
