@@ -140,7 +140,7 @@ def test_a_filter_finds_acls(kind: PatternType, name: str | None, found: str) ->
     assert [n for n in names if wanted.matches(acl(f"allow alice read topic {n}"))] == found.split()
     assert not wanted._replace(principal="User:bob").matches(acl("allow alice read topic t"))
     wanted.check()
-    for unknown in (wanted._replace(operation=16), wanted._replace(resource_type=0)):
+    for unknown in (wanted._replace(operation=0), wanted._replace(resource_type=0)):
         with pytest.raises(ProtocolError, match="unknown type"):
             unknown.check()
 
@@ -246,10 +246,10 @@ def test_creations_are_checked_one_by_one_and_repeated_ones_make_no_record() -> 
         creation(ONE, resource_type=R.CLUSTER),
         creation(ONE, resource_name=""),
         creation(ONE, principal="alice"),
-        creation(ONE, pattern_type=PatternType.MATCH),
-        creation(ONE, operation=O.ANY),
-        creation(ONE, permission_type=Permission.ANY),
-        creation(ONE, resource_type=R.ANY),
+        creation(ONE, pattern_type=9),
+        creation(ONE, operation=16),
+        creation(ONE, permission_type=-1),
+        creation(ONE, resource_type=16),
         old=ONE._replace(resource_name="u"),
     )
     assert [each.resource_name for each in decision.records] == ["t"]
@@ -261,10 +261,10 @@ def test_creations_are_checked_one_by_one_and_repeated_ones_make_no_record() -> 
         "Invalid empty resource name",
         "Could not parse principal from `alice` (no colon is present separating the principal type "
         "from the principal name)",
-        "Invalid patternType MATCH",
-        "Invalid operation ANY",
-        "Invalid permissionType ANY",
-        "Invalid resourceType ANY",
+        "Invalid patternType UNKNOWN",
+        "Invalid operation UNKNOWN",
+        "Invalid permissionType UNKNOWN",
+        "Invalid resourceType UNKNOWN",
     ]
     assert {each.error_code for each in decision.results[3:]} == {ErrorCode.INVALID_REQUEST}
 
@@ -280,17 +280,19 @@ def test_a_request_changes_so_many_acls_at_most(monkeypatch: pytest.MonkeyPatch)
     assert deletion.results[0].error_code == ErrorCode.INVALID_REQUEST
 
 
+EVERY: dict[str, Any] = {
+    "resource_type_filter": R.ANY,
+    "resource_name_filter": None,
+    "pattern_type_filter": PatternType.ANY,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": O.ANY,
+    "permission_type": Permission.ANY,
+}
+
+
 def every(**changed: Any) -> DeleteAclsRequest.DeleteAclsFilter:
-    given = {
-        "resource_type_filter": R.ANY,
-        "resource_name_filter": None,
-        "pattern_type_filter": PatternType.ANY,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": O.ANY,
-        "permission_type": Permission.ANY,
-    }
-    return DeleteAclsRequest.DeleteAclsFilter(**{**given, **changed})
+    return DeleteAclsRequest.DeleteAclsFilter(**{**EVERY, **changed})
 
 
 def test_a_deletion_names_what_each_filter_found() -> None:
@@ -371,15 +373,7 @@ def ask(key: ApiKey, request: Any, *, has_authorizer: bool = True) -> Any:
     return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
 
 
-DESCRIBE = DescribeAclsRequest(
-    resource_type_filter=R.ANY,
-    resource_name_filter=None,
-    principal_filter=None,
-    host_filter=None,
-    pattern_type_filter=PatternType.ANY,
-    operation=O.ANY,
-    permission_type=Permission.ANY,
-)
+DESCRIBE = DescribeAclsRequest(**EVERY)
 
 
 def test_a_description_groups_acls_by_resource() -> None:
@@ -401,11 +395,52 @@ def test_without_an_authorizer_or_a_controller_all_is_refused() -> None:
         assert result.error_code == code
 
 
-def test_an_unknown_number_closes_the_connection() -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"resource_type": R.ANY},
+        {"pattern_type": PatternType.ANY},
+        {"pattern_type": PatternType.MATCH},
+        {"operation": O.ANY},
+        {"permission_type": Permission.ANY},
+    ],
+)
+def test_a_creation_of_what_only_filters_may_have_fails_the_request(wrong: dict[str, int]) -> None:
+    request = CreateAclsRequest(creations=[creation(ONE), creation(ONE, **wrong)])
+    results = ask(ApiKey.CREATE_ACLS, request).results
+    assert [each.error_code for each in results] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert [each.error_message for each in results] == [None, None]
+
+
+def test_unknown_closes_the_connection() -> None:
     for key, request in (
-        (ApiKey.CREATE_ACLS, CreateAclsRequest(creations=[creation(ONE, operation=99)])),
+        (ApiKey.CREATE_ACLS, CreateAclsRequest(creations=[creation(ONE, operation=0)])),
         (ApiKey.DELETE_ACLS, DeleteAclsRequest(filters=[every(permission_type=0)])),
-        (ApiKey.DESCRIBE_ACLS, DescribeAclsRequest(resource_type_filter=9)),
+        (ApiKey.DESCRIBE_ACLS, DescribeAclsRequest(resource_type_filter=0)),
     ):
         with pytest.raises(ProtocolError):
             ask(key, request)
+
+
+def test_numbers_without_a_name_find_nothing_and_delete_nothing() -> None:
+    assert (
+        ask(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest(**{**EVERY, "operation": 16})).resources == []
+    )
+    image = cluster()._replace(acls={b"1": ONE})
+    filters = [
+        every(resource_type_filter=8),
+        every(pattern_type_filter=-1),
+        every(operation=16),
+        every(permission_type=9),
+        every(resource_name_filter="u"),
+    ]
+    decision = decisions.delete_acls(image, DeleteAclsRequest(filters=filters))
+    assert decision.records == []
+    invalid = ErrorCode.INVALID_REQUEST
+    assert [(each.error_code, each.error_message) for each in decision.results] == [
+        (invalid, "Unknown patternFilter."),
+        (invalid, "Unknown patternFilter."),
+        (invalid, "Unknown entryFilter."),
+        (invalid, "Unknown entryFilter."),
+        (ErrorCode.NONE, None),
+    ]

@@ -30,8 +30,9 @@ from tidelog.security.authorizer import Authorizer
 from tidelog.security.principal import Principal
 from tidelog_bench.loads import hostile
 from tidelog_protocol.apis import API, ApiKey
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.frames import RequestHeader, request_frame
+from tidelog_protocol.messages.admin import CreateTopicsResponse
 from tidelog_protocol.messages.cluster import DescribeTopicPartitionsResponse, MetadataResponse
 from tidelog_protocol.messages.data import ProduceRequest, ProduceResponse
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
@@ -408,6 +409,45 @@ def test_a_long_answer_to_a_short_request_is_completed_in_turns() -> None:
         return turns
 
     assert asyncio.run(test()) > 4
+
+
+@pytest.mark.parametrize(
+    "key", [ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.DESCRIBE_ACLS], ids=lambda key: key.name
+)
+def test_a_malformed_request_about_acls_is_not_refused_but_closed(key: ApiKey) -> None:
+    request = request_of(key, 3)
+    parts = {ApiKey.CREATE_ACLS: "creations", ApiKey.DELETE_ACLS: "filters"}
+    acl = getattr(request, parts[key])[0] if key in parts else request
+    acl.operation = 0
+    with pytest.raises(ProtocolError):
+        ask(key, request, 3)
+
+
+def test_settings_of_a_new_topic_are_hidden() -> None:
+    create = allow(Operation.CREATE, ResourceType.TOPIC, "x")
+    request = request_of(ApiKey.CREATE_TOPICS, 7)
+    Result = CreateTopicsResponse.CreatableTopicResult  # noqa: N806 - a class
+    config = Result.CreatableTopicConfigs(
+        name="k", value="v", read_only=False, config_source=5, is_sensitive=False
+    )
+
+    def made(*_: Any) -> Any:
+        result = Result(name="x", num_partitions=1, replication_factor=1, configs=[config])
+        return CreateTopicsResponse(topics=[result])
+
+    (hidden,) = ask(ApiKey.CREATE_TOPICS, request, 7, create, handler=made).topics
+    assert hidden.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (hidden.configs, hidden.num_partitions, hidden.replication_factor) == ([], -1, -1)
+
+
+def test_coordinators_of_share_partitions_are_refused_by_name() -> None:
+    request = API[ApiKey.FIND_COORDINATOR].request(key_type=2, coordinator_keys=["a:b:0", "c"])
+    answer = ask(ApiKey.FIND_COORDINATOR, request, 6, handler=nothing)
+    denied = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.", -1, -1)
+    assert [
+        (each.key, each.error_code, each.error_message, each.node_id, each.port)
+        for each in answer.coordinators
+    ] == [("a:b:0", *denied), ("c", *denied)]
 
 
 class Counted(str):

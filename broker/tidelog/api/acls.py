@@ -2,8 +2,9 @@
 
 Behaviour. A description is that of this broker's image. The active controller creates and deletes;
 the answer comes when that is committed, a moment before the last broker has it. Without an
-authorizer everything is refused with SECURITY_DISABLED, as in Kafka. A request with a number that
-Kafka does not know closes the connection.
+authorizer everything is refused with SECURITY_DISABLED, as in Kafka. A request with UNKNOWN closes
+the connection. A creation with ANY or MATCH fails its whole request, because Kafka does not expect
+it.
 
 Version notes. 1 (KIP-290): prefixed resources. 2 is flexible. 3 (KIP-373): resources of type user.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.security.acls import check_creations, check_filters, filter_of
+from tidelog.security.acls import check_creations, check_filters, filter_of, is_of_filters
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.acls import (
@@ -98,6 +99,8 @@ class AclsApi:
         try:
             if not self._has_authorizer:
                 raise StorageError(ErrorCode.SECURITY_DISABLED, _DISABLED)
+            if any(is_of_filters(each) for each in request.creations):
+                raise StorageError(ErrorCode.UNKNOWN_SERVER_ERROR)
             return await self._controller.create_acls(request)
         except StorageError as error:
             refused = CreateAclsResponse.AclCreationResult(

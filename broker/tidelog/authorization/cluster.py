@@ -20,9 +20,6 @@ DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _AT_THE_TOP_SINCE = 13  # Fetch
 
 CLUSTER_OPERATIONS: dict[ApiKey, Operation] = {
-    ApiKey.DESCRIBE_ACLS: Operation.DESCRIBE,
-    ApiKey.CREATE_ACLS: Operation.ALTER,
-    ApiKey.DELETE_ACLS: Operation.ALTER,
     ApiKey.ALTER_REPLICA_LOG_DIRS: Operation.ALTER,
     ApiKey.DESCRIBE_LOG_DIRS: Operation.DESCRIBE,
     ApiKey.ELECT_LEADERS: Operation.ALTER,
@@ -64,10 +61,15 @@ CLUSTER_OPERATIONS: dict[ApiKey, Operation] = {
 """APIs that ask for nothing else."""
 
 
-def needs(operation: Operation) -> Callable[[Call], Verdict]:
-    """Return the guard of an API that needs an operation on the cluster."""
+def needs(
+    operation: Operation, check: Callable[[Any], object] | None = None
+) -> Callable[[Call], Verdict]:
+    """Return the guard of an API that needs an operation on the cluster. `check` raises
+    ProtocolError for a malformed request of anyone."""
 
     def guard(call: Call) -> Verdict:
+        if check is not None:
+            check(call.request)
         if call.caller.allows_cluster(operation):
             return None
         return refused(call, operation)

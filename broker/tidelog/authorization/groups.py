@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidelog.authorization.cluster import refused as refused_cluster
 from tidelog.authorization.guard import ASKED_AT_ONCE, Answer, divided
 from tidelog.security.acls import Operation
 from tidelog_protocol.errors import ErrorCode
@@ -33,6 +32,7 @@ DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2  # kinds of coordinators
 _CODES = {_GROUP: DENIED, _TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+_NOWHERE = {"node_id": -1, "host": "", "port": -1}
 _TEXT = "Group authorization failed."
 _NAMELESS_SINCE = 7  # JoinGroup
 _KEYS_SINCE = 4  # FindCoordinator
@@ -152,7 +152,7 @@ def find_coordinator(call: Call) -> Verdicts:
     request = call.request
     if request.key_type == _SHARE and call.version >= _SHARES_SINCE:
         may_find = call.caller.allows_cluster(Operation.CLUSTER_ACTION)
-        return None if may_find else refused_cluster(call, Operation.CLUSTER_ACTION)
+        return None if may_find else _refuse_shares(call)
     code = _CODES.get(request.key_type)
     keys = [request.key] if call.version < _KEYS_SINCE else request.coordinator_keys
     if code is None:
@@ -161,10 +161,21 @@ def find_coordinator(call: Call) -> Verdicts:
     return _refuse_coordinators(call, allowed, denied, code) if denied else None
 
 
+def _refuse_shares(call: Call) -> Answer:
+    Coordinator: Any = call.api.response.Coordinator  # type: ignore[attr-defined]  # noqa: N806
+    refused = {
+        "error_code": int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        "error_message": "Cluster authorization failed.",
+        **_NOWHERE,
+    }
+    keys = call.request.coordinator_keys
+    return Answer(call.api.response(coordinators=[Coordinator(key=key, **refused) for key in keys]))
+
+
 def _refuse_coordinators(
     call: Call, allowed: list[str], denied: list[str], code: ErrorCode
 ) -> Verdict:
-    nowhere = {"error_code": int(code), "node_id": -1, "host": "", "port": -1}
+    nowhere = {"error_code": int(code), **_NOWHERE}
     if call.version < _KEYS_SINCE:
         text = _TEXT if code is DENIED else "Transactional Id authorization failed."
         return Answer(call.api.response(error_message=text, **nowhere))

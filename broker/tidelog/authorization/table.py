@@ -12,7 +12,7 @@ from tidelog.authorization.descriptions import (
     of_assignments,
     of_topology,
 )
-from tidelog.security.acls import Operation
+from tidelog.security.acls import Operation, check_creations, check_filters, filter_of
 from tidelog_protocol.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -83,6 +83,9 @@ def controller_guards() -> dict[ApiKey, Guard | None]:
 def _both() -> dict[ApiKey, Guard | None]:
     return {
         **{key: cluster.needs(each) for key, each in cluster.CLUSTER_OPERATIONS.items()},
+        ApiKey.DESCRIBE_ACLS: cluster.needs(Operation.DESCRIBE, filter_of),
+        ApiKey.CREATE_ACLS: cluster.needs(Operation.ALTER, check_creations),
+        ApiKey.DELETE_ACLS: cluster.needs(Operation.ALTER, check_filters),
         ApiKey.API_VERSIONS: None,
         ApiKey.SASL_HANDSHAKE: None,
         ApiKey.SASL_AUTHENTICATE: None,

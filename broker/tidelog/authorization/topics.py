@@ -85,7 +85,7 @@ def create_topics(call: Call) -> Verdicts:
                 Operation.DESCRIBE_CONFIGS, topic.name
             ):
                 topic.topic_config_error_code = int(DENIED)
-                topic.configs = None
+                topic.configs = []
                 topic.num_partitions = topic.replication_factor = -1
         return _explained(response)
 

@@ -35,6 +35,8 @@ __all__ = [
     "check_creations",
     "check_filters",
     "filter_of",
+    "is_of_filters",
+    "is_unknown",
 ]
 
 WILDCARD = "*"
@@ -159,14 +161,9 @@ class AclFilter(NamedTuple):
     permission_type: int
 
     def check(self) -> None:
-        """ProtocolError for a number that Kafka does not know: where it parses the request, it
-        closes the connection."""
-        if (
-            _is_unknown(ResourceType, self.resource_type)
-            or _is_unknown(PatternType, self.pattern_type)
-            or _is_unknown(Operation, self.operation)
-            or _is_unknown(Permission, self.permission_type)
-        ):
+        """ProtocolError for UNKNOWN: where Kafka parses the request, it closes the connection. To
+        it, numbers without a name are UNKNOWN only later."""
+        if 0 in (self.resource_type, self.pattern_type, self.operation, self.permission_type):
             raise ProtocolError("an ACL has an unknown type")
 
     def matches(self, acl: Acl) -> bool:
@@ -223,13 +220,24 @@ def check_creations(request: CreateAclsRequest) -> None:
         ).check()
 
 
+def is_of_filters(creation: CreateAclsRequest.AclCreation) -> bool:
+    """Return whether a creation has ANY or MATCH, which only filters may have."""
+    return (
+        creation.resource_type == ResourceType.ANY
+        or creation.resource_pattern_type in (PatternType.ANY, PatternType.MATCH)
+        or creation.operation == Operation.ANY
+        or creation.permission_type == Permission.ANY
+    )
+
+
 def check_filters(request: DeleteAclsRequest) -> None:
     """ProtocolError as by `check`."""
     for each in request.filters:
         filter_of(each)
 
 
-def _is_unknown(kind: type[IntEnum], number: int) -> bool:
+def is_unknown(kind: type[IntEnum], number: int) -> bool:
+    """Return whether a number has no name."""
     return not 0 < number <= max(kind)
 
 

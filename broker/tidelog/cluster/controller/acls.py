@@ -20,6 +20,7 @@ from tidelog.security.acls import (
     Permission,
     ResourceType,
     filter_of,
+    is_unknown,
 )
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.acls import CreateAclsResponse, DeleteAclsResponse
@@ -85,14 +86,14 @@ def _check(acl: Acl) -> None:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.resource_name:
         raise _invalid("Invalid empty resource name")
-    if acl.resource_type == ResourceType.ANY:
-        raise _invalid("Invalid resourceType ANY")
-    if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise _invalid(f"Invalid patternType {PatternType(acl.pattern_type).name}")
-    if acl.operation == Operation.ANY:
-        raise _invalid("Invalid operation ANY")
-    if acl.permission_type == Permission.ANY:
-        raise _invalid("Invalid permissionType ANY")
+    for name, kind, number in (
+        ("resourceType", ResourceType, acl.resource_type),
+        ("patternType", PatternType, acl.pattern_type),
+        ("operation", Operation, acl.operation),
+        ("permissionType", Permission, acl.permission_type),
+    ):
+        if is_unknown(kind, number):
+            raise _invalid(f"Invalid {name} UNKNOWN")
     if ":" not in acl.principal:
         raise _invalid(
             f"Could not parse principal from `{acl.principal}` (no colon is present separating the "
@@ -108,7 +109,13 @@ def delete_acls(
     results = []
     search = _Search(image.acls)
     for each in request.filters:
-        found = search.find(filter_of(each))
+        wanted = filter_of(each)
+        unknown = _unknown_part(wanted)
+        if unknown:
+            text = f"Unknown {unknown}."
+            results.append(_Deleted(error_code=ErrorCode.INVALID_REQUEST, error_message=text))
+            continue
+        found = search.find(wanted)
         if found is None:
             return _too_many(request, "Too many filters for so many acls in a single operation.")
         gone.update(found)
@@ -125,6 +132,17 @@ def delete_acls(
         text = f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation."
         return _too_many(request, text)
     return Decision([RemoveAccessControlEntryRecord(id=acl_id) for acl_id in sorted(gone)], results)
+
+
+def _unknown_part(wanted: AclFilter) -> str | None:
+    """Return which of Kafka's two parts of a filter has a number without a name."""
+    if is_unknown(ResourceType, wanted.resource_type):
+        return "patternFilter"
+    if is_unknown(PatternType, wanted.pattern_type):
+        return "patternFilter"
+    if is_unknown(Operation, wanted.operation) or is_unknown(Permission, wanted.permission_type):
+        return "entryFilter"
+    return None
 
 
 def _too_many(
