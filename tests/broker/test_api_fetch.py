@@ -380,6 +380,17 @@ class TestAuthorizer:
         response = fetch(path, ("foo", 0, 0), replica_id=2)
         assert data_of(response).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
+    @pytest.mark.usefixtures("acls")
+    @pytest.mark.parametrize(
+        ("replica_id", "code"),
+        [(-1, ErrorCode.UNKNOWN_TOPIC_ID), (2, ErrorCode.TOPIC_AUTHORIZATION_FAILED)],
+    )
+    def test_followers_without_rights_hear_of_no_topic(
+        self, path: DataPath, replica_id: int, code: ErrorCode
+    ) -> None:
+        response = fetch(path, (b"\7" * 16, 0, 0), version=13, replica_id=replica_id)
+        assert data_of(response).error_code == code
+
 
 class TestLongPoll:
     def park(self, path: DataPath, *partitions: Any, **options: Any) -> RequestContext:

@@ -423,6 +423,47 @@ def test_a_malformed_request_about_acls_is_not_refused_but_closed(key: ApiKey) -
         ask(key, request, 3)
 
 
+@pytest.mark.parametrize(
+    ("key", "operation", "version"),
+    [
+        (ApiKey.CREATE_TOPICS, Operation.CREATE, 7),
+        (ApiKey.CREATE_PARTITIONS, Operation.ALTER, 3),
+        (ApiKey.DELETE_TOPICS, Operation.DELETE, 5),
+        (ApiKey.DELETE_TOPICS, None, 5),
+    ],
+)
+def test_a_request_without_time_is_asked_whole(
+    key: ApiKey, operation: Operation | None, version: int
+) -> None:
+    """Kafka's controller drops it, with the topics that are denied."""
+    request = rights.request_of(API[key], version, IDS, ("x", "y"))
+    request.timeout_ms = 0
+    acls = () if operation is None else (allow(operation, ResourceType.TOPIC, "x"),)
+    asked = []
+
+    def handler(_: Any, seen: Any) -> Any:
+        asked.append(seen)
+        return API[key].response()
+
+    ask(key, request, version, *acls, handler=handler)
+    assert asked == [request]
+
+
+def test_denied_offsets_of_share_groups_have_a_text_and_an_id() -> None:
+    request = rights.request_of(API[ApiKey.ALTER_SHARE_GROUP_OFFSETS], 0, IDS, ("x", "y", "none"))
+    group = allow(Operation.READ, ResourceType.GROUP, "x")
+    answer = ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, request, 0, group, handler=nothing)
+    denied = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+    assert {
+        each.topic_name: (
+            each.topic_id,
+            each.partitions[0].error_code,
+            each.partitions[0].error_message,
+        )
+        for each in answer.responses
+    } == {name: (IDS.get(name, bytes(16)), *denied) for name in ("x", "y", "none")}
+
+
 def test_settings_of_a_new_topic_are_hidden() -> None:
     create = allow(Operation.CREATE, ResourceType.TOPIC, "x")
     request = request_of(ApiKey.CREATE_TOPICS, 7)

@@ -146,6 +146,8 @@ class _Values:
             return f"{name}-{number}" if differs else self.known(name)
         if name == "acks":
             return -1
+        if name == "timeout_ms":
+            return 30_000  # without time some are refused unread
         if "partition" in name or name == "index":
             return number or 0
         return None

@@ -241,7 +241,7 @@ class FetchApi:
         allows = fetch.allows
         if allows is None:
             return read(requests, fetch, max_bytes=max_bytes, **options)
-        may = [request.topic is None or allows(request.topic) for request in requests]
+        may = [allows(request.topic) for request in requests]
         allowed = iter(read(compress(requests, may), fetch, max_bytes=max_bytes, **options))
         return [
             next(allowed) if each else ReadResult(ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
@@ -505,13 +505,16 @@ def _plain_topics(
 
 
 def _restrict(fetch: FetchWork, caller: Caller) -> None:
-    """Let consumers read topics for which they have READ. Followers need CLUSTER_ACTION."""
+    """Let consumers read topics for which they have READ. Followers need CLUSTER_ACTION, also to
+    hear that a topic is unknown."""
     if caller.is_super:
         return
     from tidelog.security.acls import Operation, ResourceType  # noqa: PLC0415 - authorizers alone
 
     if fetch.replica_id < 0:
-        fetch.allows = lambda topic: caller.allows(Operation.READ, ResourceType.TOPIC, topic)
+        fetch.allows = lambda topic: (
+            topic is None or caller.allows(Operation.READ, ResourceType.TOPIC, topic)
+        )
     elif not caller.allows_cluster(Operation.CLUSTER_ACTION):
         fetch.allows = lambda _: False
 

@@ -79,7 +79,7 @@ class FetchWork(FetchParams):
         self.session: FetchSession | None = None
         self.throttle_ms: Callable[[int], int] | None = None
         self.requests: list[FetchedPartition] = []
-        self.allows: Callable[[str], bool] | None = None
+        self.allows: Callable[[str | None], bool] | None = None
 
 
 def failed_reads(fetch: FetchWork) -> list[ReadResult]:

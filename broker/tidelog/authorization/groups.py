@@ -9,6 +9,7 @@ from tidelog.authorization.guard import ASKED_AT_ONCE, Answer, divided
 from tidelog.security.acls import Operation
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.naming import only
+from tidelog_protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tidelog.authorization.guard import Call, Guard, Verdict, Verdicts
 
 __all__ = [
+    "alter_share_group_offsets",
     "delete_groups",
     "delete_share_group_offsets",
     "describe_share_group_offsets",
@@ -293,6 +295,29 @@ def _refused_topic(kind: Any, topic: Any, code: ErrorCode = _TOPIC_DENIED) -> An
 
 
 # ---- offsets of share groups ------------------------------------------------------------------
+
+
+def alter_share_group_offsets(call: Call) -> Verdicts:
+    """AlterShareGroupOffsets: READ on the group and on each topic."""
+    if not call.group(Operation.READ, call.request.group_id):
+        return _refused_at_the_top(call)
+    verdict = yield from call.allowed(Operation.READ, call.request.topics, asks_always=True)
+    if verdict is None or isinstance(verdict, Answer):
+        return verdict
+
+    def explain(response: Any) -> Generator[None, None, Any]:
+        response = yield from verdict(response)
+        for number, topic in enumerate(response.responses, 1):
+            if number % ASKED_AT_ONCE == 0:
+                yield
+            if any(each.error_code == _TOPIC_DENIED for each in topic.partitions):
+                known = call.image.topics.get(topic.topic_name)
+                topic.topic_id = ZERO_UUID if known is None else known.topic_id
+                for each in topic.partitions:
+                    each.error_message = "Topic authorization failed."
+        return response
+
+    return explain
 
 
 def describe_share_group_offsets(call: Call) -> Verdicts:

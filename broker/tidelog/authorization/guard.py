@@ -25,7 +25,7 @@ from tidelog.network.wide_requests import (
     with_turns,
 )
 from tidelog.security.acls import Operation, ResourceType
-from tidelog_protocol.apis import API
+from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.error_answers import add_answers, error_answer
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.naming import is_topics, topic_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.security.authorizer import Authorizer, Caller
-    from tidelog_protocol.apis import Api, ApiKey
+    from tidelog_protocol.apis import Api
 
     Merge = Callable[[Any], Any]
     Verdict: TypeAlias = "Answer | Merge | None"
@@ -50,6 +50,8 @@ T = TypeVar("T")
 ASKED_AT_ONCE = 250
 """Names in a part: the authorizer may be asked for each operation on each."""
 
+_DROPPED_WITHOUT_TIME = frozenset({ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS})
+"""Kafka's controller times out whole, with what is denied."""
 _ABSENT = ("base_offset", "committed_offset", "low_watermark")
 
 
@@ -140,6 +142,8 @@ class Call:
         left, gone = yield from divided(
             getattr(self.request, name), lambda topic: self.name_of(topic) not in denied
         )
+        if left and self.api.key in _DROPPED_WITHOUT_TIME and self.request.timeout_ms <= 0:
+            return None
         refused = _copied(self.request, {name: gone})
         self.narrow(**{name: left})
         errors = partial(self._errors, refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

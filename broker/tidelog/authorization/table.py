@@ -51,9 +51,7 @@ def broker_guards(*, creates_topics: bool) -> dict[ApiKey, Guard | None]:
         ApiKey.SHARE_FETCH: groups.with_group(Operation.READ, at_the_top=True),
         ApiKey.SHARE_ACKNOWLEDGE: groups.with_group(Operation.READ, at_the_top=True),
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: groups.describe_share_group_offsets,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS: groups.with_group(
-            Operation.READ, Operation.READ, at_the_top=True
-        ),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: groups.alter_share_group_offsets,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS: groups.delete_share_group_offsets,
         ApiKey.STREAMS_GROUP_HEARTBEAT: groups.streams_heartbeat,
         ApiKey.STREAMS_GROUP_DESCRIBE: described_groups("group_ids", of_topology, OF_TOPOLOGY),
