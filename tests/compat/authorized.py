@@ -304,7 +304,7 @@ class Play:
             for each in answer["responses"]:
                 del each["topic_id"]
         normal = Normaliser(self.bootstrap).normal(api, answer)
-        return json.loads(json.dumps(_named(normal), default=repr))
+        return json.loads(json.dumps(unprinted(normal), default=repr))
 
 
 def _callers(number: int, row: Row) -> list[tuple[str, str, tuple[Right, ...]]]:
@@ -345,12 +345,12 @@ def _of_error(response: dict[str, Any]) -> tuple[int, str]:
     return inner["error_code"], str(response.get("name"))
 
 
-def _named(value: Any) -> Any:
+def unprinted(value: Any) -> Any:
     """Leave out how Kafka prints a request."""
     if isinstance(value, dict):
-        return {key: _named(each) for key, each in value.items()}
+        return {key: unprinted(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_named(each) for each in value]
+        return [unprinted(each) for each in value]
     return _NEEDS.sub(r"Request needs \1 permission.", value) if isinstance(value, str) else value
 
 

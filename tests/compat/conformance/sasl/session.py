@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from compat.conformance.normalise import Normaliser
 from compat.conformance.sasl.clients import NONCE, Scram
 from compat.conformance.sasl.doors import USERS
 from compat.conformance.session import CLOSED, Session
@@ -27,6 +28,10 @@ class SaslSession(Session):
     def __init__(self, run: Run, addresses: Mapping[str, str], nonce: str = "") -> None:
         super().__init__(run, addresses["PLAINTEXT"], nonce)
         self._addresses = addresses
+        self._normaliser = Normaliser(",".join(addresses.values()))
+
+    def is_open(self, name: str) -> bool:
+        return name in self._connections
 
     def connection(self, name: str = "main") -> RawConnection:
         """A connection by name, opened on first use."""

@@ -7,24 +7,37 @@ import random
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from compat.acl_tools import AUTHORIZER
 from compat.brokers import Tidelog
 from compat.conformance.compare import differences
+from compat.conformance.door import Brokers
 from compat.conformance.recording import comparable
 from compat.conformance.registry import Case, Run
-from compat.conformance.runner import transcript
-from compat.conformance.walks import classic, configs, groups, quotas, shares, topics, transactions
+from compat.conformance.runner import carried_out
+from compat.conformance.sasl.doors import KafkaSasl, TidelogSasl
+from compat.conformance.sasl.session import SaslSession
+from compat.conformance.session import Session
+from compat.conformance.walks import (
+    acls,
+    classic,
+    configs,
+    groups,
+    quotas,
+    shares,
+    topics,
+    transactions,
+)
 from compat.reference import ApacheKafka
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from compat.brokers import Broker
-    from compat.conformance.session import Session
-
-KINDS = {
+Sessions = Callable[[Run, str], "Session"]
+Pair = Sequence[tuple[Brokers, Sessions]]
+KINDS: Mapping[str, Callable[[Any, random.Random], None]] = {
     **groups.KINDS,
     **classic.KINDS,
     **shares.KINDS,
@@ -32,7 +45,42 @@ KINDS = {
     **topics.KINDS,
     **configs.KINDS,
     **quotas.KINDS,
+    **acls.KINDS,
 }
+
+
+def open_pair(folder: Path) -> Pair:
+    """Kafka and tidelog, with sessions of clients who may do everything."""
+    kafka = ApacheKafka(folder / "kafka")
+    tidelog = Tidelog(folder / "tidelog", has_controller_listener=True)
+    return [
+        (each, lambda walk, nonce, each=each: Session(walk, each.bootstrap, nonce))
+        for each in (kafka, tidelog)
+    ]
+
+
+def authorizing_pair(folder: Path) -> Pair:
+    """Kafka and tidelog with an authorizer, and sessions of users who log in."""
+    doors = (KafkaSasl(folder, AUTHORIZER), TidelogSasl(folder, AUTHORIZER))
+    return [
+        (each, lambda walk, nonce, each=each: SaslSession(walk, each.addresses, nonce))
+        for each in doors
+    ]
+
+
+PAIRS = {"acls": authorizing_pair}
+
+
+@contextmanager
+def running(pair: Pair) -> Iterator[Sequence[Sessions]]:
+    """Start both brokers, and stop them."""
+    try:
+        for broker, _ in pair:
+            broker.start()
+        yield [sessions for _, sessions in pair]
+    finally:
+        for broker, _ in pair:
+            broker.stop()
 
 
 def walk_of(kind: str, seed: int) -> Run:
@@ -60,10 +108,11 @@ def _place(value: Any) -> tuple[int, str]:
     return (value, "") if isinstance(value, int) else (0, "")
 
 
-def compared(walk: Run, brokers: Sequence[Broker], nonce: str = "") -> tuple[int, str]:
+def compared(walk: Run, sessions: Sequence[Sessions], nonce: str = "") -> tuple[int, str]:
     """Walk beside Kafka; how many answers there were, and the first difference."""
     sides = [
-        ordered(comparable(transcript(walk, broker.bootstrap, nonce), nonce)) for broker in brokers
+        ordered(comparable(carried_out(walk, session_of(walk, nonce)), nonce))
+        for session_of in sessions
     ]
     found = differences(walk.key, *sides)
     return len(sides[0]), str(found[0]) if found else ""
@@ -78,31 +127,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     seeds = range(options.first, options.first + options.seeds)
     folder = Path(tempfile.mkdtemp(prefix="walks-"))
-    brokers = (
-        ApacheKafka(folder / "kafka"),
-        Tidelog(folder / "tidelog", has_controller_listener=True),
-    )
     differ = 0
     try:
-        for broker in brokers:
-            broker.start()
-        for kind in options.kind or KINDS:
-            steps = 0
-            for walk in (walk_of(kind, seed) for seed in seeds):
-                count, difference = compared(walk, brokers)
-                steps += count
-                if not difference:
-                    continue
-                _, again = compared(walk, brokers, ".again")
-                differ += bool(again)
-                print(f"  {'' if again else 'only once: '}{again or difference:.400}", flush=True)
-            print(f"{kind}: {len(seeds)} walks of {steps} answers", flush=True)
+        for pair, kinds in groupby(options.kind or KINDS, lambda kind: PAIRS.get(kind, open_pair)):
+            with running(pair(folder)) as sessions:
+                differ += sum(walked(kind, seeds, sessions) for kind in kinds)
     finally:
-        for broker in brokers:
-            broker.stop()
         shutil.rmtree(folder, ignore_errors=True)
     print(f"{differ} walks differ")
     return 1 if differ else 0
+
+
+def walked(kind: str, seeds: range, sessions: Sequence[Sessions]) -> int:
+    """Walk with all seeds of a kind; how many walks differ twice."""
+    steps = differ = 0
+    for walk in (walk_of(kind, seed) for seed in seeds):
+        count, difference = compared(walk, sessions)
+        steps += count
+        if not difference:
+            continue
+        _, again = compared(walk, sessions, ".again")
+        differ += bool(again)
+        print(f"  {'' if again else 'only once: '}{again or difference:.400}", flush=True)
+    print(f"{kind}: {len(seeds)} walks of {steps} answers", flush=True)
+    return differ
 
 
 if __name__ == "__main__":
