@@ -3,8 +3,9 @@ by them.
 
 These walks have brokers of their own, and delete all ACLs at the end. ACLs come in the order of
 hash tables, so they are sorted. No name begins with a character below `*`: beside an ACL of `!y`,
-Kafka's authorizer looks for `!x` for ever. Requests that join groups, wait for others, or have an
-effect at some moment later are left out.
+Kafka's authorizer looks for `!x` for ever. Of records the size is compared, since markers of
+transactions have times. Requests that join groups, wait for others, or have an effect at some
+moment later are left out.
 """
 
 from __future__ import annotations
@@ -89,6 +90,10 @@ class Acls(Admin):
         if api in LISTS and answer != CLOSED:
             rows = answer[LISTS[api]]
             answer[LISTS[api]] = [row for row in rows if self.session.name in repr(row)]
+        if api == "Fetch":
+            for topic in answer.get("responses", ()):
+                for partition in topic["partitions"]:
+                    partition["records"] = len(partition["records"] or b"")
         self.session.record(api, unprinted(_sorted(answer)))
 
     def _acl(self) -> Acl:
