@@ -35,7 +35,7 @@ The rooms, outermost first; each imports only rooms below it:
     runtime.py, descriptors.py, handshakes.py, watchdog.py  the real seams; TLS; slow callbacks
     timeline.py                the time of a broker's work, which a tester may move
     awaiting.py, turns.py      ways to await; work in parts
-    java_order.py              the order of Java's hash maps and heaps
+    java_order.py              Java's hash of strings, and the order of its hash maps and heaps
     start_error.py, seams.py   errors of a start; the seams themselves
 
 Modules are imported on first use, so that `import tidelog` costs almost nothing.

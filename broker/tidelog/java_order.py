@@ -1,4 +1,4 @@
-"""The order in which Java's hash maps list their keys and its heaps give out equals. Pure.
+"""Java's hash of strings, the order in which its hash maps list them, and that of its heaps. Pure.
 
 Kafka's assignor of streams groups and its topic manager go by hash maps. Of equally good processes,
 members or topics the first one counts, so tidelog lists them as `java.util.HashMap` does.
@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["LeastFirst", "hash_order"]
+__all__ = ["LeastFirst", "hash_order", "java_hash"]
 
 T = TypeVar("T")
 
 _CAPACITY = 16  # of a hash map that is made without a number
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`, over UTF-16 units, as a signed 32-bit int."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
 
 
 def hash_order(keys: Iterable[str], capacity: int = _CAPACITY) -> list[str]:
@@ -33,11 +42,8 @@ def hash_order(keys: Iterable[str], capacity: int = _CAPACITY) -> list[str]:
 
 
 def _spread(key: str) -> int:
-    """Return `String.hashCode`, with its upper half mixed into the lower one."""
-    code = 0
-    units = key.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    """Return the hash, with its upper half mixed into the lower one."""
+    code = java_hash(key) & 0xFFFFFFFF
     return code ^ (code >> 16)
 
 

@@ -14,8 +14,9 @@ from tidelog.coordinators.groups import coordinator
 from tidelog.coordinators.groups.classic.group import GroupState
 from tidelog.coordinators.groups.modern.records import Record, encode
 from tidelog.coordinators.groups.records import GroupChange, decode
+from tidelog.java_order import java_hash
 from tidelog.replication import internal_topics
-from tidelog.replication.internal_topics import java_hash, partition_for
+from tidelog.replication.internal_topics import partition_for
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import consumer_records as tables
 from tidelog_protocol.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest

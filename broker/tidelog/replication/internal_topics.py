@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from tidelog.java_order import java_hash
 from tidelog.replication.partition import Partition
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.records import (
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.replica_manager import ReplicaManager
 
-__all__ = ["InternalTopic", "LoadedRecord", "Topics", "ensure", "java_hash", "partition_for"]
+__all__ = ["InternalTopic", "LoadedRecord", "Topics", "ensure", "partition_for"]
 
 KeyValue = tuple[bytes | None, bytes | None]
 """A record; in a compacted topic it has a key, and value None is a tombstone."""
@@ -58,15 +59,6 @@ class Topics(Protocol):
     def auto_create(self, names: Sequence[str]) -> Awaitable[object]:
         """Create the topics that do not exist; internal ones with their own settings."""
         ...
-
-
-def java_hash(text: str) -> int:
-    """Java's `String.hashCode`, over UTF-16 units, as a signed 32-bit int."""
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(units), 2):
-        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
 
 
 @lru_cache(maxsize=1024)
