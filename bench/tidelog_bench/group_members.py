@@ -51,7 +51,7 @@ class Size(NamedTuple):
     beating: int = 1000
     connections: int = 100  # of those that beat
     interval_s: float = 5.0
-    seconds: float = 10.0
+    seconds: float = 30.0  # a virtual machine is now fast, now slow
 
 
 class Group:

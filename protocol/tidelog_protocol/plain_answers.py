@@ -117,12 +117,13 @@ def fetch_body(
     return parts
 
 
-def with_throttle_time(body: Sequence[Buffer], time_ms: int, *, is_fetch: bool) -> list[Buffer]:
-    """Return an encoded body, of `fetch_body` or else of `produce_body`, with a throttle time."""
+def with_throttle_time(body: Sequence[Buffer], time_ms: int, *, is_last: bool) -> list[Buffer]:
+    """Return an encoded body with a throttle time, which comes first, or last as in that of
+    `produce_body`."""
     time = _pack_time(time_ms)
-    if is_fetch:
-        return [time + bytes(body[0][len(time) :]), *body[1:]]
-    return [bytes(body[0][: -len(_PRODUCE_END)]) + time + b"\0"]
+    if is_last:
+        return [bytes(body[0][: -len(_PRODUCE_END)]) + time + b"\0"]
+    return [time + bytes(body[0][len(time) :]), *body[1:]]
 
 
 def _topic(version: int, name: str, topic_id: bytes, partitions: Sequence[object]) -> bytes:

@@ -144,5 +144,5 @@ def test_a_throttle_time_is_put_into_an_encoded_body() -> None:
         codec = API[key].response_codec(version)
         expected = codec.decode(b"".join(body))
         expected.throttle_time_ms = 77
-        throttled = with_throttle_time(body, 77, is_fetch=key == 1)
+        throttled = with_throttle_time(body, 77, is_last=key == 0)
         assert codec.decode(b"".join(throttled)) == expected

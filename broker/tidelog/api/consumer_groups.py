@@ -13,7 +13,8 @@ ConsumerGroupDescribe 1: type of each member (KIP-1099).
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api.group_admin import Missing, describe_modern, find_group
@@ -21,7 +22,7 @@ from tidelog.cluster.metadata.features import GROUP_FEATURE
 from tidelog.coordinators.groups.consumer.group import ConsumerGroup
 from tidelog.coordinators.groups.consumer.requests import Heartbeat
 from tidelog.coordinators.groups.modern.requests import RefusedError
-from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.consumer_groups import (
     ConsumerGroupDescribeResponse,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.consumer.member import ConsumerMember
     from tidelog.coordinators.groups.consumer.membership import ConsumerMembership
     from tidelog.coordinators.groups.modern.member import Partitions
-    from tidelog.coordinators.groups.modern.requests import Answer
     from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog.security.authorizer import Authorizer
     from tidelog_protocol.messages.consumer_groups import (
@@ -48,6 +48,17 @@ __all__ = ["ConsumerGroupsApi"]
 
 _CLIENT_IDS_VERSION = 1  # of ConsumerGroupHeartbeat
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+
+_said = attrgetter(  # beside the member's epoch
+    "topic_partitions",
+    "rebalance_timeout_ms",
+    "subscribed_topic_names",
+    "subscribed_topic_regex",
+    "instance_id",
+    "rack_id",
+    "server_assignor",
+)
+_NOTHING_NEW = (None, -1, None, None, None, None, None)
 
 _HeartbeatAssignment = ConsumerGroupHeartbeatResponse.Assignment
 _HeartbeatPartitions = ConsumerGroupHeartbeatResponse.TopicPartitions
@@ -90,27 +101,30 @@ class ConsumerGroupsApi:
 
     def heartbeat(
         self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-    ) -> Deferred | ConsumerGroupHeartbeatResponse:
+    ) -> Deferred | ConsumerGroupHeartbeatResponse | list[bytes]:
         """Answer a ConsumerGroupHeartbeat request."""
         if not self._is_on():
             return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-        settling = None
-        answer = _renewed(self._membership, context, request)
-        if answer is None:
-            heartbeat = _heartbeat_of(context, request)
-            if self._authorizer is not None:
-                caller = self._authorizer.caller(context.peer.principal, context.client_host)
-                heartbeat = heartbeat._replace(may_describe=caller.may_describe_topic)
-            try:
-                answer, settling = self._membership.heartbeat(
-                    request.group_id,
-                    heartbeat,
-                    needs_member_id=context.api_version >= _CLIENT_IDS_VERSION,
-                )
-            except RefusedError as refusal:
-                return ConsumerGroupHeartbeatResponse(
-                    error_code=refusal.code, error_message=refusal.message
-                )
+        group_id, member_id, epoch = request.group_id, request.member_id, request.member_epoch
+        if epoch > 0 and _said(request) == _NOTHING_NEW:  # as most of them
+            client = context.client_id or "", f"/{context.peer.client_host}"
+            interval_ms = self._membership.renewed(group_id, member_id, epoch, client)
+            if interval_ms is not None:
+                return [_renewal(context.api_version, member_id, epoch, interval_ms)]
+        heartbeat = _heartbeat_of(context, request)
+        if self._authorizer is not None:
+            caller = self._authorizer.caller(context.peer.principal, context.client_host)
+            heartbeat = heartbeat._replace(may_describe=caller.may_describe_topic)
+        try:
+            answer, settling = self._membership.heartbeat(
+                group_id,
+                heartbeat,
+                needs_member_id=context.api_version >= _CLIENT_IDS_VERSION,
+            )
+        except RefusedError as refusal:
+            return ConsumerGroupHeartbeatResponse(
+                error_code=refusal.code, error_message=refusal.message
+            )
         assignment = None
         assigned = answer.assigned
         if assigned is not None:
@@ -200,24 +214,15 @@ def _unless_failed(
     return ConsumerGroupHeartbeatResponse(error_code=error)
 
 
-def _renewed(
-    membership: ConsumerMembership, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> Answer | None:
-    """Return the answer to a heartbeat that says nothing but its member's epoch, as most do, if the
-    group has nothing to say either; else None."""
-    if (
-        request.member_epoch <= 0
-        or request.topic_partitions is not None
-        or request.rebalance_timeout_ms != -1
-        or request.subscribed_topic_names is not None
-        or request.subscribed_topic_regex is not None
-        or request.instance_id is not None
-        or request.rack_id is not None
-        or request.server_assignor is not None
-    ):
-        return None
-    client = context.client_id or "", f"/{context.peer.client_host}"
-    return membership.renewed(request.group_id, request.member_id, request.member_epoch, client)
+@lru_cache(maxsize=10_000)
+def _renewal(version: int, member_id: str, epoch: int, interval_ms: int) -> bytes:
+    """Return the encoded answer to a heartbeat that changes nothing: a member has the same one many
+    times."""
+    codec = API[ApiKey.CONSUMER_GROUP_HEARTBEAT].response_codec(version)
+    answer = ConsumerGroupHeartbeatResponse(
+        member_id=member_id, member_epoch=epoch, heartbeat_interval_ms=interval_ms
+    )
+    return b"".join(codec.encode_parts(answer))
 
 
 def _heartbeat_of(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:

@@ -5,8 +5,8 @@ tasks of `async def` handlers. Only `connection.py` calls it; it does not know s
 
 A handler is `def handler(context, request)` and ends in one of four ways:
 
-1. it returns the response message: answered in the same wake-up, the fast path. The two hot APIs
-   may return the encoded body instead, a list of buffers (`plain_answers`);
+1. it returns the response message: answered in the same wake-up, the fast path. Hot APIs may return
+   the encoded body instead, without errors: a list of buffers (`plain_answers`);
 2. it returns a `Deferred` of `context.defer(...)` and completes it later, once;
    `context.answer_with(work, respond)` does so with the result of a coordinator's work;
 3. it returns None: no answer at all (Produce with acks=0);

@@ -336,7 +336,7 @@ def _with_throttle_time(api_key: int, response: Any, time_ms: int) -> Any:
     if response.__class__ is list:
         from tidelog_protocol.plain_answers import with_throttle_time
 
-        return with_throttle_time(response, time_ms, is_fetch=api_key == ApiKey.FETCH)
+        return with_throttle_time(response, time_ms, is_last=api_key == ApiKey.PRODUCE)
     if hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = time_ms
     return response
