@@ -433,7 +433,7 @@ def _consumer_group_handlers(parts: Parts) -> dict[ApiKey, Handler]:
 
     return ConsumerGroupsApi(
         parts.group_admin,
-        partial(getattr, parts.metadata, "image"),  # asked by each heartbeat: no call of Python
+        partial(getattr, parts.metadata, "image"),  # each heartbeat asks: no Python function
         ConsumerMembership(parts.groups, parts.runtime.rng),
         parts.authorizer,
         is_allowed="consumer" in parts.config.group_coordinator_rebalance_protocols,

@@ -23,7 +23,11 @@ from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
 from tidelog.quotas.client_quotas import ClientQuotas
 from tidelog.security.principal import Principal
-from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 from tidelog_protocol.messages.quotas import AlterClientQuotasRequest
@@ -228,6 +232,25 @@ def test_the_time_of_requests_is_charged() -> None:
     assert throttled.ask(request, 4).throttle_time_ms == 0
     assert throttled.throttles == []
     assert throttled.ask(request, 0) == HeartbeatResponse()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_answer_that_is_encoded_already_gets_its_throttle_time(version: int) -> None:
+    """That of most ConsumerGroupHeartbeats."""
+    wanted = ConsumerGroupHeartbeatResponse(
+        member_id="m", member_epoch=3, heartbeat_interval_ms=5000
+    )
+    codec = API[ApiKey.CONSUMER_GROUP_HEARTBEAT].response_codec(version)
+
+    def slow(context: Any, request: Any) -> Any:
+        throttled.clock.now_ms += 300
+        return codec.encode_parts(wanted)
+
+    throttled = Throttled(consumer_group_heartbeat=slow)
+    throttled.set(request_percentage=2)
+    answer = throttled.ask(ConsumerGroupHeartbeatRequest(member_epoch=3), version)
+    wanted.throttle_time_ms = 1000
+    assert (answer, throttled.throttles) == (wanted, [1.0])
 
 
 def test_without_quotas_nothing_is_called() -> None:

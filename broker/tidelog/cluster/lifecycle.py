@@ -217,13 +217,14 @@ class BrokerLifecycle:
         )
 
     def _check_directories(self) -> None:
-        """Kafka: MetadataVersionConfigValidator."""
+        """Refuse several log directories where the metadata names none (Kafka's
+        MetadataVersionConfigValidator)."""
         features = self._metadata.image.features
         if len(self._config.log_directories()) > 1 and not has_directories(features):
             raise LifecycleError(
                 f"log.dirs: several directories need {METADATA_FEATURE} {DIRECTORIES_SINCE} "
                 f"(3.7-IV2), and the cluster has {features[METADATA_FEATURE]}: set one, or upgrade "
-                "it with `kafka-features upgrade --release-version 4.3` first"
+                "the cluster with `kafka-features upgrade --release-version 4.3` first"
             )
 
     async def _register(self, seconds_max: float) -> None:

@@ -136,13 +136,11 @@ def delete_acls(
 
 def _unknown_part(wanted: AclFilter) -> str | None:
     """Return which of Kafka's two parts of a filter has a number without a name."""
-    if is_unknown(ResourceType, wanted.resource_type):
+    pattern = (ResourceType, wanted.resource_type), (PatternType, wanted.pattern_type)
+    if any(is_unknown(*each) for each in pattern):
         return "patternFilter"
-    if is_unknown(PatternType, wanted.pattern_type):
-        return "patternFilter"
-    if is_unknown(Operation, wanted.operation) or is_unknown(Permission, wanted.permission_type):
-        return "entryFilter"
-    return None
+    entry = (Operation, wanted.operation), (Permission, wanted.permission_type)
+    return "entryFilter" if any(is_unknown(*each) for each in entry) else None
 
 
 def _too_many(

@@ -33,6 +33,7 @@ from compat.conformance.walks import (
     topics,
     transactions,
 )
+from compat.conformance.walks.walk import ordered
 from compat.reference import ApacheKafka
 
 Sessions = Callable[[Run, str], "Session"]
@@ -92,16 +93,8 @@ def walk_of(kind: str, seed: int) -> Run:
     return Run(Case(f"{kind}-{seed}", "walk", 1, 1, walk), 1)
 
 
-def ordered(answer: Any) -> Any:
-    """An answer whose topics and members have an order: Kafka's are in that of a hash table."""
-    if isinstance(answer, dict):
-        return {name: ordered(value) for name, value in answer.items()}
-    if isinstance(answer, list):
-        return sorted(map(ordered, answer), key=_place)
-    return answer
-
-
 def _place(value: Any) -> tuple[int, str]:
+    """By the topic or the member."""
     if isinstance(value, dict):
         index = value.get("partition_index", 0)
         return index, str(value.get("member_id") or value.get("topic_id") or "")
@@ -111,7 +104,7 @@ def _place(value: Any) -> tuple[int, str]:
 def compared(walk: Run, sessions: Sequence[Sessions], nonce: str = "") -> tuple[int, str]:
     """Walk beside Kafka; how many answers there were, and the first difference."""
     sides = [
-        ordered(comparable(carried_out(walk, session_of(walk, nonce)), nonce))
+        ordered(comparable(carried_out(walk, session_of(walk, nonce)), nonce), _place)
         for session_of in sessions
     ]
     found = differences(walk.key, *sides)

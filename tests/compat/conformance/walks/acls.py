@@ -16,6 +16,7 @@ from compat.authorized import unprinted
 from compat.conformance.messages import plain
 from compat.conformance.session import CLOSED
 from compat.conformance.walks.topics import Admin
+from compat.conformance.walks.walk import ordered
 from compat.eventually import eventually
 from support import rights
 from tidelog.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
@@ -94,7 +95,7 @@ class Acls(Admin):
             for topic in answer.get("responses", ()):
                 for partition in topic["partitions"]:
                     partition["records"] = len(partition["records"] or b"")
-        self.session.record(api, unprinted(_sorted(answer)))
+        self.session.record(api, unprinted(ordered(answer, _place)))
 
     def _acl(self) -> Acl:
         """An ACL, mostly one that can be."""
@@ -105,13 +106,14 @@ class Acls(Admin):
         )
         names = [CLUSTER_NAME] if kind == ResourceType.CLUSTER else self.names
         odd = ("", "x" * 300, "\u00e4", CLUSTER_NAME, "*")
-        who = ("User:bob", "User:bob", "User:carol", "User:*", "User:nobody", "Group:bob")
+        principals = ("User:bob", "User:bob", "User:carol", "User:*", "User:nobody", "Group:bob")
+        no_principals = ("", "bob", "User:", ":bob")
         permission = self.any_of((70, Permission.ALLOW), (28, Permission.DENY), (1, ANY))
         return {
             "resource_type": kind,
             "resource_name": self.rng.choice(odd if self.chance() else names),
             "resource_pattern_type": self.any_of((70, 3), (28, 4), (0.5, 1), (0.5, 2)),
-            "principal": self.rng.choice(("", "bob", "User:", ":bob") if self.chance() else who),
+            "principal": self.rng.choice(no_principals if self.chance() else principals),
             "host": self.any_of((60, "*"), (30, "127.0.0.1"), (8, "127.0.0.2"), (2, "")),
             "operation": self.any_of((25, Operation.ALL), (75, self.rng.randint(3, 15)), (1, ANY)),
             "permission_type": permission,
@@ -193,16 +195,8 @@ class Acls(Admin):
         self.settle()
 
 
-def _sorted(value: Any) -> Any:
-    """An answer with structures in an order of their own values, but for ids."""
-    if isinstance(value, dict):
-        return {name: _sorted(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return sorted(map(_sorted, value), key=_place)
-    return value
-
-
 def _place(one: Any) -> str:
+    """By the values of a structure, but for ids."""
     fields = one.items() if isinstance(one, dict) else ()
     return repr([each for name, each in fields if name != "topic_id"] or one)
 

@@ -1,4 +1,4 @@
-"""What all walks share: the session, the chance, and choices by weight."""
+"""What all walks share: the session, the chance, choices by weight, and an order of answers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from compat.eventually import eventually
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
     from compat.conformance.session import Session
 
@@ -58,3 +59,12 @@ class Walk:
     def _values(self, asked: dict[str, Any]) -> dict[str, Any]:
         answer = self.session.quietly("DescribeConfigs", 4, resources=[asked])
         return {one["name"]: one["value"] for one in answer["results"][0]["configs"]}
+
+
+def ordered(answer: Any, place: Callable[[Any], Any]) -> Any:
+    """An answer whose lists have an order: many of Kafka's are in that of a hash table."""
+    if isinstance(answer, dict):
+        return {name: ordered(value, place) for name, value in answer.items()}
+    if isinstance(answer, list):
+        return sorted((ordered(each, place) for each in answer), key=place)
+    return answer

@@ -12,7 +12,7 @@ from tidelog.coordinators.groups.consumer.records import encoded_assignment
 from tidelog.coordinators.groups.consumer.requests import check
 from tidelog.coordinators.groups.limits import assignor_names
 from tidelog.coordinators.groups.modern.membership import ModernMembership, group_of
-from tidelog.coordinators.groups.modern.requests import Answer, RefusedError
+from tidelog.coordinators.groups.modern.requests import RefusedError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import uuid_to_str
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidelog.coordinators.groups.coordinator import GroupCoordinator
     from tidelog.coordinators.groups.modern.membership import Settling
     from tidelog.coordinators.groups.modern.records import Record
+    from tidelog.coordinators.groups.modern.requests import Answer
     from tidelog.coordinators.groups.shard import GroupShard
     from tidelog.seams import Rng
 
